@@ -396,8 +396,8 @@ inline void publish_operands() {}
 inline void wgmma_begin() {}
 // d += a b, or d = a b. of(bits) is the number that 16 bits of an operand stand for. kIsTransposed: entry (k, n) of the
 // operand is where entry (n, k) else is.
-template <bool kAdds, bool kIsTransposed = false, class Of>
-inline void wgmma_64x128x16_of(const Of& of, float (&d)[64], const u32 (&a)[4], SharedAddress operand, int step,
+template <bool kAdds, bool kIsTransposed = false, class Of, int kSums>
+inline void wgmma_64x128x16_of(const Of& of, float (&d)[kSums], const u32 (&a)[4], SharedAddress operand, int step,
                                const char* file, int line) {
   u32 mine[8];
   for (int i = 0; i < 8; ++i) mine[i] = bits_of(of(a[i / 2] >> 16 * (i % 2) & 0xffff));
@@ -408,7 +408,7 @@ inline void wgmma_64x128x16_of(const Of& of, float (&d)[64], const u32 (&a)[4], 
     const int h = i / 16, k = i % 16;
     rows[h][k] = float_of(slots[4 * g + k % 8 / 2][2 * (h + k / 8 * 2) + k % 2]);
   }
-  for (int column = 0; column < 32; ++column) {
+  for (int column = 0; column < kSums / 2; ++column) {
     const int t = column / 2, i = column % 2, n = 8 * t + 2 * c + i;
     float sum[2] = {};
     for (int k = 0; k < 16; ++k) {
@@ -523,7 +523,12 @@ inline void wgmma_64x128x16_transposed(float (&d)[64], const u32 (&p)[32], Share
   const u32 a[4] = {p[4 * step], p[4 * step + 1], p[4 * step + 2], p[4 * step + 3]};
   wgmma_64x128x16_of<true, true>(f32_from_f16, d, a, operand, step, file, line);
 }
-inline void settle_sums(float (&)[64]) {}
+inline void wgmma_64x64x16_transposed(float (&d)[32], const u32 (&p)[32], SharedAddress operand, int step, KV_SITE) {
+  const u32 a[4] = {p[4 * step], p[4 * step + 1], p[4 * step + 2], p[4 * step + 3]};
+  wgmma_64x128x16_of<true, true>(f32_from_f16, d, a, operand, step, file, line);
+}
+template <int kCount>
+inline void settle_sums(float (&)[kCount]) {}
 inline void keep_words(u32 (&)[32]) {}
 
 }  // namespace kv

@@ -40,22 +40,36 @@ KV_DEVICE void finish_before_barrier(float sum) {
 
 // d[64 x 128] += a[64 x 16] b[16 x 128]. The operand holds b transposed with regard to wgmma_64x128x16: entry (k, n) is
 // at operand_place(k, n). `step` says which 16 of its 128 k are multiplied. a: the words 4 step .. 4 step + 3.
-KV_DEVICE void wgmma_64x128x16_transposed(float (&d)[64], const u32 (&a)[32], SharedAddress operand, int step) {
+KV_DEVICE unsigned long long step_of_transposed(SharedAddress operand, int step) {
   // The leading offset, between panels, and the offset of 1024 bytes between groups of eight k; both / 16.
-  const unsigned long long descriptor =
-      1ull << 62 | 64ull << 32 |
-      u32((u32(kPanelBytes / 16) << 16 | (kSharedStart + operand) >> 4) + step * (2048 / 16));
+  return 1ull << 62 | 64ull << 32 |
+         u32((u32(kPanelBytes / 16) << 16 | (kSharedStart + operand) >> 4) + step * (2048 / 16));
+}
+KV_DEVICE void wgmma_64x128x16_transposed(float (&d)[64], const u32 (&a)[32], SharedAddress operand, int step) {
   asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 " KV_SUM_NAMES
                "{%64, %65, %66, %67}, %68, 1, 1, 1, 1;"
                : KV_SUMS(d)
-               : "r"(a[4 * step]), "r"(a[4 * step + 1]), "r"(a[4 * step + 2]), "r"(a[4 * step + 3]), "l"(descriptor));
+               : "r"(a[4 * step]), "r"(a[4 * step + 1]), "r"(a[4 * step + 2]), "r"(a[4 * step + 3]),
+                 "l"(step_of_transposed(operand, step)));
+}
+// The same for 64 columns: the operand is one panel.
+KV_DEVICE void wgmma_64x64x16_transposed(float (&d)[32], const u32 (&a)[32], SharedAddress operand, int step) {
+  asm volatile(
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 "
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+      "{%32, %33, %34, %35}, %36, 1, 1, 1, 1;"
+      : KV_SUMS_32(d)
+      : "r"(a[4 * step]), "r"(a[4 * step + 1]), "r"(a[4 * step + 2]), "r"(a[4 * step + 3]),
+        "l"(step_of_transposed(operand, step)));
 }
 
 // settle_sums: no reader of d moves above this. keep_words: p keeps its registers until here, because products that the
 // compiler does not see still read them.
-KV_DEVICE void settle_sums(float (&d)[64]) {
+template <int kCount>
+KV_DEVICE void settle_sums(float (&d)[kCount]) {
   KV_UNROLL
-  for (int i = 0; i < 64; ++i) settle(d[i]);
+  for (int i = 0; i < kCount; ++i) settle(d[i]);
 }
 KV_DEVICE void keep_words(u32 (&p)[32]) {
   KV_UNROLL

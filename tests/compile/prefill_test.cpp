@@ -18,7 +18,10 @@ TEST_CASE("prefill: few spills; none where rows are only copied") {
                                              "prefill")))
       kernels.add(must(make_program(must(resolve(spec, registry, "sm_90a")), registry)).kernels.at(Role::prefill));
   };
-  Kernels copied, unpacked;
+  Kernels copied, unpacked;  // heads of 64 dimensions leave registers
+  add(copied,
+      "head_dim = 64\n[k]\n[v]\n[cache]\n[matrix]\n\"k.format\" = [\"f16\", \"q8_0\"]\n\"v.format\" = [\"f16\", "
+      "\"q4_0\"]\n");
   add(copied, "[k]\nformat = \"f16\"\n[v]\nformat = \"f16\"\n");
   add(unpacked,
       "[k]\n[v]\n[cache]\n[matrix]\n\"k.format\" = [\"kv4\", \"q8_0\", \"vllm_k4_nc\"]\n\"v.format\" = "

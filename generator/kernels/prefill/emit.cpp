@@ -54,6 +54,9 @@ Source emit_prefill(const PrefillPlan& plan, const Registry& registry) {
          plan.rotates_queries ? plan.head_dim : plan.k.rotated_dim, plan.k.rotated_dim);
   w.line("  static constexpr int kOutputDim = {};  // of a row of the output",
          plan.rotates_output ? plan.head_dim_v : plan.v.rotated_dim);
+  w.line("  static constexpr int kKeyDim = {}, kValueDim = {};  // of stored rows", plan.k.rotated_dim,
+         plan.v.rotated_dim);
+  w.line("  static constexpr int kQueryBytes = {};  // of a consumer", plan.query_bytes);
   w.line("  static constexpr int kQueriesAt = {}, kKeysAt = {}, kValuesAt = {}, kBarriersAt = {};", plan.queries_at,
          plan.keys_at, plan.values_at, plan.barriers_at);
   w.line("  static constexpr bool kScalesScores = {};", flag(plan.scales_scores));

@@ -9,7 +9,6 @@
 namespace kvjit {
 namespace {
 
-constexpr int kOperandBytes = kPrefillTokens * kPrefillDim * 2;  // of one stage of K or V, and of 128 rows of Q
 constexpr int kSector = 32;     // bytes; copied rows begin at a sector (templates/kernels/decode/unaligned_rows.cuh)
 constexpr int kReadSlack = 16;  // bytes that a lane read may take behind the last staged row
 constexpr int kBarrierBytes = 64;
@@ -54,10 +53,12 @@ PermutePlan plan_permutes(const SectionPlan& section) {
 Result<SidePlan> plan_halves(const Format& format, int head_dim, bool is_planar, const char* name) {
   KV_TRY(side, plan_side(format, head_dim, is_planar, true));
   side.to_halves = true;
-  if (side.sections.size() != 1 || side.rotated_dim != kPrefillDim || side.pad_bytes > 0)
-    return fail(Code::unsupported, fmt::format("{} ({}) has rows of {} values in {} section(s); prefill serves rows of "
-                                               "{} values in one",
-                                               name, format.name, side.rotated_dim, side.sections.size(), kPrefillDim));
+  const bool is_served = std::count(std::begin(kPrefillDims), std::end(kPrefillDims), side.rotated_dim) > 0;
+  if (side.sections.size() != 1 || !is_served || side.pad_bytes > 0)
+    return fail(
+        Code::unsupported,
+        fmt::format("{} ({}) has rows of {} values in {} section(s); prefill serves rows of {} values in one", name,
+                    format.name, side.rotated_dim, side.sections.size(), fmt::join(kPrefillDims, " or ")));
   SectionPlan& section = side.sections[0];
   section.permutes = plan_permutes(section);
   if (section.permutes.kind != PermuteKind::none) {
@@ -76,11 +77,12 @@ Result<SidePlan> plan_halves(const Format& format, int head_dim, bool is_planar,
 
 // The dimension of each half that lanes store, as its place in a row of an operand (chunk_place of producer.cuh).
 std::vector<int> columns_of(const SidePlan& side, bool is_copied) {
-  std::vector<int> columns(kPrefillDim);
+  const int dim = side.rotated_dim;
+  std::vector<int> columns(std::size_t(dim), 0);
   const SectionPlan& section = side.sections[0];
   const LaneReads& reads = section.reads;
   if (is_copied) {
-    for (int i = 0; i < kPrefillDim; ++i) columns[std::size_t(i)] = i;
+    for (int i = 0; i < dim; ++i) columns[std::size_t(i)] = i;
     return columns;
   }
   for (int read = 0; read < reads.groups * reads.reads_per_group; ++read)
@@ -92,8 +94,8 @@ std::vector<int> columns_of(const SidePlan& side, bool is_copied) {
                          : section.permutes.kind != PermuteKind::none
                              ? reads.lane_order[std::size_t(i)]
                              : reads.lane_order[std::size_t((pair / 4 * 2 + half) * 4 + pair % 4)];
-        const int dim = reads.elements[std::size_t((read * reads.lanes_per_row + c) * reads.codes + code)];
-        columns[std::size_t(dim)] = place * 8 + i % 8;
+        const int element = reads.elements[std::size_t((read * reads.lanes_per_row + c) * reads.codes + code)];
+        columns[std::size_t(element)] = place * 8 + i % 8;
       }
   return columns;
 }
@@ -177,9 +179,12 @@ Result<PrefillPlan> plan_prefill(const Problem& problem) {
   plan.key_columns = columns_of(plan.k, plan.copies_rows);
   plan.value_columns = columns_of(plan.v, plan.copies_rows);
 
-  plan.keys_at = plan.queries_at + 2 * kOperandBytes;
-  plan.values_at = plan.keys_at + 2 * kOperandBytes;
-  plan.barriers_at = plan.values_at + 2 * kOperandBytes;
+  // A consumer has two blocks of 64 rows: queries are halves, and one block at a time is floats of output.
+  const int dim_k = plan.k.rotated_dim, dim_v = plan.v.rotated_dim;
+  plan.query_bytes = 64 * 4 * std::max(dim_k, dim_v);
+  plan.keys_at = plan.queries_at + 2 * plan.query_bytes;
+  plan.values_at = plan.keys_at + 2 * kPrefillTokens * dim_k * 2;
+  plan.barriers_at = plan.values_at + 2 * kPrefillTokens * dim_v * 2;
   const SectionPlan& keys = plan.k.sections[0];
   plan.scales_scores = keys.use == ScaleUse::by_group && keys.reads.groups * keys.reads.blocks == 1 &&
                        keys.reads.reads_per_group == 1 && !keys.adds_minima;

@@ -21,6 +21,7 @@ struct PrefillPlan : AttentionShape {
   int ring = 1;              // stages of packed rows of each side that a warp of the producer has
   int producer_registers = 0, consumer_registers = 0;  // of a thread, once registers have moved
   bool scales_scores = false;                          // K's rows have one scale each, which multiplies scores
+  int query_bytes = 0;  // of the queries of one consumer, where its output passes through as floats, a block at a time
   // Shared memory of a block, in bytes from its start: the queries of both consumers, two stages of K and of V as
   // halves, the producer's rings, tables, barriers, two stages of scales of scores.
   int queries_at = 0, keys_at = 0, values_at = 0, ring_at = 0, barriers_at = 0, score_scales_at = 0, shared_bytes = 0;
@@ -35,7 +36,7 @@ constexpr int kPrefillThreads = 384,  // a warpgroup that produces, two that con
     kPrefillRows = 256,               // query rows of a work tile: two blocks of 64 for each consumer
     kPrefillTokens = 128,             // tokens of a tile
     kPrefillWarps = 4,                // of the producer
-    kPrefillDim = 128;                // dimensions of a stored row of K, and of V
+    kPrefillDims[] = {64, 128};       // dimensions that a stored row of K, or of V, may have
 
 // Fails with unsupported; the error says what is missing.
 Result<PrefillPlan> plan_prefill(const Problem& problem);

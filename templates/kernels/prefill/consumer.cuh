@@ -1,7 +1,7 @@
 // The consumers of prefill: warpgroups that attend to kBlocks blocks of 64 query rows each, tile after tile.
 //
-//   S [64 rows x 128 tokens] = Q [64 x 128] K^T [128 x 128]      both operands in shared memory
-//   O [64 rows x 128 dims] += P [64 x 128] V [128 x 128]         P = 2^(S - reference maximum) in registers
+//   S [64 rows x 128 tokens] = Q [64 x kKeyDim] K^T [kKeyDim x 128]    both operands in shared memory
+//   O [64 rows x kValueDim] += P [64 x 128] V [128 x kValueDim]        P = 2^(S - reference maximum) in registers
 //
 // The warpgroups take turns at the tensor cores. In its turn a warpgroup multiplies P V of the block before and Q K^T
 // of this block, and passes the turn on within Q K^T; its softmax then runs beside the products of the other one.
@@ -17,7 +17,7 @@ namespace kv {
 
 constexpr float kSlack = 8.f;       // log2 of the largest probability; fp16 holds 2^15
 constexpr float kNoScore = -1e30f;  // reference maximum of a row that has seen no token
-constexpr int kPassStep = 6;        // steps of Q K^T, of 8, after which the turn is passed on
+constexpr int kPassShare = 4;       // the turn is passed on before the last 1 / kPassShare of Q K^T
 
 // The online softmax of the lane's rows g and g + 8. Scores times `unit` are exponents of 2.
 struct RowSoftmax {
@@ -30,7 +30,8 @@ struct RowSoftmax {
   }
 
   // s: scores become probabilities. If a reference maximum moves, o is rescaled.
-  KV_DEVICE void apply(float (&s)[64], float (&o)[64], float unit) {
+  template <int kSums>
+  KV_DEVICE void apply(float (&s)[64], float (&o)[kSums], float unit) {
     float most[4] = {s[0], s[1], s[2], s[3]};
     KV_UNROLL
     for (int i = 4; i < 64; ++i) most[i % 4] = larger(most[i % 4], s[i]);
@@ -46,7 +47,7 @@ struct RowSoftmax {
         reference_max[h] = row_max[h], sum[h] *= rescale_factor[h];
       }
       KV_UNROLL
-      for (int i = 0; i < 64; ++i) o[i] *= rescale_factor[i / 2 % 2];
+      for (int i = 0; i < kSums; ++i) o[i] *= rescale_factor[i / 2 % 2];
     }
     float part[4] = {};
     KV_UNROLL
@@ -109,19 +110,26 @@ KV_DEVICE PlainRule<Plan> rule_of(const Args&) {
   return {};
 }
 
-KV_DEVICE void multiply_values(float (&o)[64], const u32 (&p)[32], SharedAddress v) {
+template <int kSums>
+KV_DEVICE void multiply_values(float (&o)[kSums], const u32 (&p)[32], SharedAddress v) {
   wgmma_begin();
   KV_UNROLL
-  for (int step = 0; step < 8; ++step) wgmma_64x128x16_transposed(o, p, v, step);
+  for (int step = 0; step < 8; ++step) {
+    if constexpr (kSums == 64)
+      wgmma_64x128x16_transposed(o, p, v, step);
+    else
+      wgmma_64x64x16_transposed(o, p, v, step);
+  }
   wgmma_commit();
 }
-// Two groups of products, kPassStep steps in the first.
+// Two groups of products; the turn is passed on between them.
+template <int kSteps>
 KV_DEVICE void multiply_keys(float (&s)[64], SharedAddress q, SharedAddress k) {
   wgmma_begin();
   wgmma_64x128x16<false>(s, q, k, 0);
   KV_UNROLL
-  for (int step = 1; step < 8; ++step) {
-    if (step == kPassStep) wgmma_commit();
+  for (int step = 1; step < kSteps; ++step) {
+    if (step == kSteps - kSteps / kPassShare) wgmma_commit();
     wgmma_64x128x16<true>(s, q, k, step);
   }
   wgmma_commit();
@@ -135,11 +143,13 @@ KV_DEVICE void consume(const Args& args) {
   const auto rule = rule_of<Plan>(args);
   constexpr bool kChangesScores = decltype(rule_of<Plan>(args))::kChangesScores;
   const int group = int(uniform(u32(warp() / 4 - 1))), g = lane() >> 2, c = lane() & 3;
-  const SharedAddress q = uniform(Plan::kQueriesAt + u32(group) * (kBlocks * kRowOperandBytes));
+  constexpr int kBlockBytes = Plan::kKeyDim / 64 * kRowPanelBytes;  // of queries
+  const SharedAddress q = uniform(Plan::kQueriesAt + u32(group) * Plan::kQueryBytes);
   // Scores that are multiplied by the scales of their tokens are exponents of 2.
   const float unit = Plan::kScalesScores ? 1.f : args.scale_log2 * Plan::K::kUnit;
   open_tensor_order(group);
-  float o[kBlocks][64], s[64];
+  constexpr int kSums = Plan::kValueDim / 2;
+  float o[kBlocks][kSums], s[64];
   u32 p[32];
   RowSoftmax softmax[kBlocks];
   WorkTile work;
@@ -155,7 +165,7 @@ KV_DEVICE void consume(const Args& args) {
     for (int b = 0; b < kBlocks; ++b) {
       softmax[b].reset();
       KV_UNROLL
-      for (int i = 0; i < 64; ++i) o[b][i] = 0.f;
+      for (int i = 0; i < kSums; ++i) o[b][i] = 0.f;
     }
     KV_NO_UNROLL
     for (int tile = work.first_tile; tile < work.end_tile; ++tile, ++n) {
@@ -168,13 +178,13 @@ KV_DEVICE void consume(const Args& args) {
           wait_phase(Stages::full(true, n), Stages::parity(n));
         await_tensor_order(group);
         if (b > 0 || !is_first) {
-          float(&before)[64] = o[b > 0 ? b - 1 : kBlocks - 1];
+          float(&before)[kSums] = o[b > 0 ? b - 1 : kBlocks - 1];
           multiply_values(before, p, uniform(Stages::operand(true, b > 0 ? n : n - 1)));
           wgmma_wait<0>();
           settle_sums(before);
           keep_words(p);
         }
-        multiply_keys(s, q + b * kRowOperandBytes, uniform(Stages::operand(false, n)));
+        multiply_keys<Plan::kKeyDim / 16>(s, q + b * kBlockBytes, uniform(Stages::operand(false, n)));
         if (b == 0 && !is_first) Stages::leave(true, n - 1);
         wgmma_wait<1>();
         pass_tensor_order(group);

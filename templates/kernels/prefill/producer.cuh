@@ -35,7 +35,8 @@ struct Stages {
   KV_DEVICE static SharedAddress empty(bool is_v, int n) { return full(is_v, n) + 16; }
   KV_DEVICE static u32 parity(int n) { return u32(n) / 2 % 2; }
   KV_DEVICE static SharedAddress operand(bool is_v, int n) {
-    return (is_v ? Plan::kValuesAt : Plan::kKeysAt) + n % 2 * kOperandBytes;
+    return is_v ? Plan::kValuesAt + n % 2 * (Plan::kValueDim / 64 * kPanelBytes)
+                : Plan::kKeysAt + n % 2 * (Plan::kKeyDim / 64 * kPanelBytes);
   }
   // If Plan::kScalesScores: the scales of the tokens of a tile of K, as factors of scores. They belong to the stage of
   // K.

@@ -43,30 +43,32 @@ KV_DEVICE void load_queries(const Rows& q, const WorkTile& work, int first, Shar
     if constexpr (Plan::kRotatesQueries) to_rotated<typename Plan::KeyDomain>(x, second);
     KV_UNROLL
     for (int e = 0; e < kPerLane; ++e)
-      store_shared_u16(to + at / kBlockRows * kRowOperandBytes +
+      store_shared_u16(to + at / kBlockRows * (Plan::kKeyDim / 64 * kRowPanelBytes) +
                            row_operand_place(at % kBlockRows, int(column[e] / 8)) + column[e] % 8 * 2,
                        pack_f16x2(x[e], 0.f));
   }
 }
 
-// The shared address of column `column` of a row of output. Rows are 512 bytes; groups of eight columns are exchanged
-// by the row, so that neither the lanes that store fragments nor those that load rows meet in a bank.
+// The shared address of column `column` of a row of output. Groups of eight columns are exchanged by the row, so that
+// neither the lanes that store fragments nor those that load rows meet in a bank.
+template <class Plan>
 KV_DEVICE SharedAddress output_place(SharedAddress at, int row, int column) {
-  return at + row * 512 + (column ^ (row & 7) * 8) * 4;
+  return at + row * (Plan::kValueDim * 4) + (column ^ (row & 7) * 8) * 4;
 }
 
 // Stores one block of output. o: its sums in the accumulator layout; factor: what the sums of the lane's rows g and
-// g + 8 are multiplied by; first: the block's first row; place: 32 KiB of shared memory that the warpgroup has left.
-template <class Plan>
-KV_DEVICE void store_output(const Rows& out, const WorkTile& work, int first, const float (&o)[64],
+// g + 8 are multiplied by; first: the block's first row; place: shared memory for the block as floats, which the
+// warpgroup has left.
+template <class Plan, int kSums>
+KV_DEVICE void store_output(const Rows& out, const WorkTile& work, int first, const float (&o)[kSums],
                             const float (&factor)[2], SharedAddress place) {
-  constexpr int kPerLane = 128 / 32, kRows = kBlockRows / 4;  // of a warp
+  constexpr int kPerLane = Plan::kValueDim / 32, kRows = kBlockRows / 4;  // of a warp
   const int g = lane() >> 2, c = lane() & 3, top = warp() % 4 * kRows;
   sync_team<4>();
   KV_UNROLL
-  for (int i = 0; i < 64; i += 2) {
+  for (int i = 0; i < kSums; i += 2) {
     const int half = i / 2 % 2, column = i / 4 * 8 + 2 * c;
-    const SharedAddress at = output_place(place, top + g + 8 * half, column);
+    const SharedAddress at = output_place<Plan>(place, top + g + 8 * half, column);
     store_shared_u32(at, bits_of(o[i] * factor[half]));
     store_shared_u32(at + 4, bits_of(o[i + 1] * factor[half]));
   }
@@ -79,7 +81,7 @@ KV_DEVICE void store_output(const Rows& out, const WorkTile& work, int first, co
     [[maybe_unused]] float second[kPerLane];
     KV_UNROLL
     for (int e = 0; e < kPerLane; ++e)
-      x[e] = float_of(load_shared_u32(output_place(place, top + i, int(Plan::value_column(e * 32 + lane())))));
+      x[e] = float_of(load_shared_u32(output_place<Plan>(place, top + i, int(Plan::value_column(e * 32 + lane())))));
     if constexpr (Plan::kRotatesOutput) from_rotated<typename Plan::ValueDomain>(x, second);
     const i64 to = row_start<Plan>(out, work, row);
     KV_UNROLL

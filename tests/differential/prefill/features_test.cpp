@@ -12,17 +12,19 @@ constexpr int kSequences = 4, kCapacity = 700;
 const std::vector<int> kLengths = {700, 0, 33, 256};
 
 // Two work tiles of 256 query rows a head; the second one is not full.
-const FeatureCase kAlone[] = {{"kv4", "kv4", "softcap = 5.0", 4, 70},
-                              {"f16", "f16", "window = [200, -1]\nfeatures = [\"causal\"]", 4, 70},
-                              {"kv3", "q4_0", "window = [70, 3]", 4, 70, Layout::rows},
-                              {"kv3", "kv4", "features = [\"mask\"]", 4, 70},
-                              {"q8_0", "kv2", "features = [\"mask\", \"mask_slopes\"]", 3, 30},
-                              {"kv4", "kv3", "features = [\"sinks\"]", 3, 30},
-                              {"kv2", "kv4", "features = [\"lse\", \"causal\"]", 4, 70},
-                              {"tbq3_0", "kv4", "features = [\"alibi\", \"causal\"]", 4, 70},
-                              {"kv4", "kv4", "features = [\"packed_mask\"]", 2, 40},
-                              {"kv4", "q8_0", "hook = \"log_distance\"\nfeatures = [\"causal\"]", 4, 70},
-                              {"q4_0", "q4_0", "features = [\"position_offset\", \"causal\"]", 4, 70}};
+const FeatureCase kAlone[] = {
+    {"kv4", "kv4", "softcap = 5.0", 4, 70},
+    {"f16", "f16", "window = [200, -1]\nfeatures = [\"causal\"]", 4, 70},
+    {"kv3", "q4_0", "window = [70, 3]", 4, 70, Layout::rows},
+    {"kv3", "kv4", "features = [\"mask\"]", 4, 70},
+    {"q8_0", "kv2", "features = [\"mask\", \"mask_slopes\"]", 3, 30},
+    {"kv4", "kv3", "features = [\"sinks\"]", 3, 30},
+    {"q8_0", "q8_0", "head_dim = 64\nwindow = [127, -1]\nfeatures = [\"causal\", \"sinks\"]", 8, 40},
+    {"kv2", "kv4", "features = [\"lse\", \"causal\"]", 4, 70},
+    {"tbq3_0", "kv4", "features = [\"alibi\", \"causal\"]", 4, 70},
+    {"kv4", "kv4", "features = [\"packed_mask\"]", 2, 40},
+    {"kv4", "q8_0", "hook = \"log_distance\"\nfeatures = [\"causal\"]", 4, 70},
+    {"q4_0", "q4_0", "features = [\"position_offset\", \"causal\"]", 4, 70}};
 
 const char* const kAll =
     "softcap = 5.0\nwindow = [200, 4]\nfeatures = [\"mask\", \"mask_slopes\", \"sinks\", \"lse\", \"packed_mask\", "

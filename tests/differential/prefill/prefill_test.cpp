@@ -35,15 +35,28 @@ TEST_CASE("formats, layouts and ragged lengths: the oracle's answer in any numbe
                 {300, 0, 5, 128, 129}, {0, 1, 3});
 }
 
+TEST_CASE("heads of 64 dimensions, and of 64 and 128: the oracle's answer in any number of blocks") {
+  check_prefill({{"q8_0", "q4_0", 64, 4, 70, Layout::planar, true},
+                 {"f16", "f16", 64, 3, 30, Layout::planar, true},
+                 {"q4_1", "q5_0", 64, 3, 30, Layout::rows, true},
+                 {"fp8_e4m3", "bf16", 64, 3, 30, Layout::planar, false},
+                 {"q8_0", "f16", 64, 3, 30, Layout::paged, true, 0, 16, Layout::planar},
+                 {"kv4", "q8_0", 128, 3, 30, Layout::planar, true, 64},
+                 {"q4_0", "tbq4_0", 64, 3, 30, Layout::planar, true, 128}},
+                {300, 0, 5, 128, 129}, {0, 3});
+}
+
 TEST_CASE("every format that prefill serves, as K and V, is read by prefill") {
-  std::vector<Case> cases;
-  for (const std::string& name : format_names(registry())) {
-    if (fitting(registry(), name, {128}).empty()) continue;
-    const Case test{name, name, 128, 3, 22, Layout::planar, true};
-    if (plan_prefill(planned(registry(), test, "sm_90a").problem)) cases.push_back(test);
+  for (const auto& [head_dim, least] : {std::pair{128, 50}, {64, 15}}) {
+    std::vector<Case> cases;
+    for (const std::string& name : format_names(registry())) {
+      if (fitting(registry(), name, {head_dim}).empty()) continue;
+      const Case test{name, name, head_dim, 3, 22, Layout::planar, true};
+      if (plan_prefill(planned(registry(), test, "sm_90a").problem)) cases.push_back(test);
+    }
+    CHECK(int(cases.size()) >= least);
+    check_prefill(cases, {150}, {0});
   }
-  CHECK(cases.size() >= 50);
-  check_prefill(cases, {150}, {0});
 }
 
 TEST_CASE("a program without prefill refuses a call that asks for it, and chooses decode by itself") {

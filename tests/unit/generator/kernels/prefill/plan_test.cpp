@@ -37,7 +37,7 @@ TEST_CASE("problems that prefill does not serve have a reason") {
   says(problem_of("kv4", "kv4", "query_length = 16"), "64 query rows");
   says(problem_of("kv4", "kv4", "query_length = 100\nappend = true"), "does not append");
   says(problem_of("kv4", "kv4", "query_length = 100\nsparse_v = 1e-3"), "skips no values");
-  says(problem_of("q4_0", "q4_0", "query_length = 100\nhead_dim = 64"), "rows of 64 values");
+  says(problem_of("q4_0", "q4_0", "query_length = 100\nhead_dim = 96"), "rows of 96 values");
   says(problem_of("kv4", "f16", "query_length = 100\nhead_dim_k = 128\nhead_dim_v = 256"), "v (f16) has rows of 256");
   says(problem_of("amesianx_tbqp4_1", "kv4"), "2 section(s)");
   says(problem_of("f32", "kv4"), "4 values at once");
@@ -59,7 +59,7 @@ TEST_CASE("a program says which of both kernels it has, and why") {
 TEST_CASE("every served format: each dimension has a place of its own, and a block fits its registers and memory") {
   int served = 0;
   for (const std::string& name : format_names(registry())) {
-    if (registry().format_for(name, kPrefillDim, {}).has_value() == false) continue;
+    if (registry().format_for(name, 128, {}).has_value() == false) continue;
     const std::string toml =
         fmt::format("[k]\nformat = \"{0}\"\n[v]\nformat = \"{0}\"\n[attention]\nquery_length = 300\n", name);
     const auto problem = resolve(must(parse_specs(toml, name)).at(0), registry(), "sm_90a");
@@ -73,7 +73,7 @@ TEST_CASE("every served format: each dimension has a place of its own, and a blo
     CAPTURE(name);
     for (std::vector<int> columns : {plan->key_columns, plan->value_columns}) {
       std::sort(columns.begin(), columns.end());
-      for (int i = 0; i < kPrefillDim; ++i) CHECK(columns[std::size_t(i)] == i);
+      for (int i = 0; i < 128; ++i) CHECK(columns[std::size_t(i)] == i);
     }
     CHECK(plan->shared_bytes <= plan->arch.shared_bytes_per_block);
     CHECK(plan->producer_registers * 128 + plan->consumer_registers * 256 == 168 * kPrefillThreads);
