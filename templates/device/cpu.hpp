@@ -527,6 +527,10 @@ inline void wgmma_64x64x16_transposed(float (&d)[32], const u32 (&p)[32], Shared
   const u32 a[4] = {p[4 * step], p[4 * step + 1], p[4 * step + 2], p[4 * step + 3]};
   wgmma_64x128x16_of<true, true>(f32_from_f16, d, a, operand, step, file, line);
 }
+inline void wgmma_64x256x16_transposed(float (&d)[128], const u32 (&p)[32], SharedAddress operand, int step, KV_SITE) {
+  const u32 a[4] = {p[4 * step], p[4 * step + 1], p[4 * step + 2], p[4 * step + 3]};
+  wgmma_64x128x16_of<true, true>(f32_from_f16, d, a, operand, step, file, line);
+}
 template <int kCount>
 inline void settle_sums(float (&)[kCount]) {}
 inline void keep_words(u32 (&)[32]) {}

@@ -52,6 +52,23 @@ KV_DEVICE void wgmma_64x128x16_transposed(float (&d)[64], const u32 (&a)[32], Sh
                : "r"(a[4 * step]), "r"(a[4 * step + 1]), "r"(a[4 * step + 2]), "r"(a[4 * step + 3]),
                  "l"(step_of_transposed(operand, step)));
 }
+// The same for 256 columns, four panels.
+KV_DEVICE void wgmma_64x256x16_transposed(float (&d)[128], const u32 (&a)[32], SharedAddress operand, int step) {
+  asm volatile(
+      "wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16 "
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, "
+      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "
+      "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "
+      "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, "
+      "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127}, "
+      "{%128, %129, %130, %131}, %132, 1, 1, 1, 1;"
+      : KV_SUMS(d), KV_SUMS(d + 64)
+      : "r"(a[4 * step]), "r"(a[4 * step + 1]), "r"(a[4 * step + 2]), "r"(a[4 * step + 3]),
+        "l"(step_of_transposed(operand, step)));
+}
 // The same for 64 columns: the operand is one panel.
 KV_DEVICE void wgmma_64x64x16_transposed(float (&d)[32], const u32 (&a)[32], SharedAddress operand, int step) {
   asm volatile(

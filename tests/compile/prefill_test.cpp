@@ -30,6 +30,9 @@ TEST_CASE("prefill: few spills; none where rows are only copied") {
       "[k]\n[v]\n[cache]\nlayout = \"rows\"\n[matrix]\n\"k.format\" = [\"tbq4_0\", \"kv3\"]\n\"v.format\" = "
       "[\"q4_0\"]\n");
   add(unpacked, "[k]\nformat = \"kv4\"\n[v]\nformat = \"fp8_e4m3\"\n[cache]\nlayout = \"paged\"\npage_tokens = 16\n");
+  add(unpacked,
+      "head_dim = 256\n[k]\n[v]\n[cache]\n[matrix]\n\"k.format\" = [\"f16\", \"kv4\"]\n\"v.format\" = [\"f16\", "
+      "\"q8_0\"]\n");
   const auto add_featured = [&](Kernels& kernels, const std::string& keys) {
     const std::string toml =
         "k = { format = \"kv4\" }\nv = { format = \"q4_0\" }\n[attention]\nq_heads_per_kv = 4\nquery_length = 512\n" +

@@ -39,8 +39,9 @@ Source emit_prefill(const PrefillPlan& plan, const Registry& registry) {
   w.line("  static constexpr int kGroup = {}, kQueries = {}, kAllRows = {}, kQueryChunks = 1;", plan.q_heads_per_kv,
          plan.query_length, plan.query_rows());
   w.line("  static constexpr bool kIsCausal = {};", flag(plan.causal));
-  w.line("  static constexpr int kRows = {}, kBlocks = 2;  // query rows of a work tile; blocks of 64 of a consumer",
-         kPrefillRows);
+  w.line("  static constexpr int kRows = {}, kBlocks = {};  // query rows of a work tile; blocks of 64 of a consumer",
+         plan.rows(), plan.blocks);
+  w.line("  static constexpr int kStages = {};             // of K, and of V, as halves", plan.stages);
   w.line("  static constexpr int kTokens = {};             // of a tile", kPrefillTokens);
   w.line(
       "  static constexpr int kWarps = {}, kTile = {};    // of the producer; tokens that one of them brings at once",
@@ -56,7 +57,8 @@ Source emit_prefill(const PrefillPlan& plan, const Registry& registry) {
          plan.rotates_output ? plan.head_dim_v : plan.v.rotated_dim);
   w.line("  static constexpr int kKeyDim = {}, kValueDim = {};  // of stored rows", plan.k.rotated_dim,
          plan.v.rotated_dim);
-  w.line("  static constexpr int kQueryBytes = {};  // of a consumer", plan.query_bytes);
+  w.line("  static constexpr int kQueryBytes = {}, kOutputPasses = {};  // of a consumer; of a block of its output",
+         plan.query_bytes, plan.output_passes);
   w.line("  static constexpr int kQueriesAt = {}, kKeysAt = {}, kValuesAt = {}, kBarriersAt = {};", plan.queries_at,
          plan.keys_at, plan.values_at, plan.barriers_at);
   w.line("  static constexpr bool kScalesScores = {};", flag(plan.scales_scores));

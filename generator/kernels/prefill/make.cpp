@@ -14,7 +14,7 @@ Result<void> make_prefill(const FamilyInput& input, ProgramSource& program) {
     return {};
   }
   plan->name = input.problem.id + "." + input.problem.arch.name;
-  program.prefill_rows = kPrefillRows;
+  program.prefill_rows = plan->rows();
   program.decisions.insert(program.decisions.end(), plan->decisions.begin(), plan->decisions.end());
   program.kernels[Role::prefill] = emit_prefill(*plan, input.registry);
   return {};

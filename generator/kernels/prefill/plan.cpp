@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <span>
 
 namespace kvjit {
 namespace {
@@ -50,15 +51,15 @@ PermutePlan plan_permutes(const SectionPlan& section) {
 }
 
 // Plans one side: as decode reads K, but codes of up to four bits are spread to nibbles for the permutes.
-Result<SidePlan> plan_halves(const Format& format, int head_dim, bool is_planar, const char* name) {
+Result<SidePlan> plan_halves(const Format& format, int head_dim, bool is_planar, const char* name,
+                             std::span<const int> dims) {
   KV_TRY(side, plan_side(format, head_dim, is_planar, true));
   side.to_halves = true;
-  const bool is_served = std::count(std::begin(kPrefillDims), std::end(kPrefillDims), side.rotated_dim) > 0;
+  const bool is_served = std::count(dims.begin(), dims.end(), side.rotated_dim) > 0;
   if (side.sections.size() != 1 || !is_served || side.pad_bytes > 0)
-    return fail(
-        Code::unsupported,
-        fmt::format("{} ({}) has rows of {} values in {} section(s); prefill serves rows of {} values in one", name,
-                    format.name, side.rotated_dim, side.sections.size(), fmt::join(kPrefillDims, " or ")));
+    return fail(Code::unsupported,
+                fmt::format("{} ({}) has rows of {} values in {} section(s); prefill serves rows of {} values in one",
+                            name, format.name, side.rotated_dim, side.sections.size(), fmt::join(dims, ", ")));
   SectionPlan& section = side.sections[0];
   section.permutes = plan_permutes(section);
   if (section.permutes.kind != PermuteKind::none) {
@@ -168,8 +169,8 @@ Result<PrefillPlan> plan_prefill(const Problem& problem) {
   plan.rotates_output = problem.fuse && problem.v.is_transformed() && is_cheap(problem.v);
   plan.out_type = problem.v.is_transformed() && !plan.rotates_output ? Element::f32 : problem.out_type;
   plan.q_type = problem.k.is_transformed() && !plan.rotates_queries ? Element::f32 : problem.q_type;
-  KV_TRY(k, plan_halves(problem.k, problem.head_dim, problem.is_planar(), "k"));
-  KV_TRY(v, plan_halves(problem.v, problem.v_dim(), problem.is_planar(), "v"));
+  KV_TRY(k, plan_halves(problem.k, problem.head_dim, problem.is_planar(), "k", kPrefillKeyDims));
+  KV_TRY(v, plan_halves(problem.v, problem.v_dim(), problem.is_planar(), "v", kPrefillValueDims));
   plan.k = k, plan.v = v;
   const auto is_f16 = [](const SidePlan& side) {
     const Section& codes = side.sections[0].codes;
@@ -179,17 +180,19 @@ Result<PrefillPlan> plan_prefill(const Problem& problem) {
   plan.key_columns = columns_of(plan.k, plan.copies_rows);
   plan.value_columns = columns_of(plan.v, plan.copies_rows);
 
-  // A consumer has two blocks of 64 rows: queries are halves, and one block at a time is floats of output.
   const int dim_k = plan.k.rotated_dim, dim_v = plan.v.rotated_dim;
-  plan.query_bytes = 64 * 4 * std::max(dim_k, dim_v);
+  if (std::max(dim_k, dim_v) > 128) plan.blocks = plan.stages = 1;
+  // Queries are halves. Output passes through as floats: a block of 64 rows at once if there is room, else half of it.
+  plan.query_bytes = std::max(plan.blocks * 64 * dim_k * 2, 32 * dim_v * 4);
+  plan.output_passes = plan.query_bytes >= 64 * dim_v * 4 ? 1 : 2;
   plan.keys_at = plan.queries_at + 2 * plan.query_bytes;
-  plan.values_at = plan.keys_at + 2 * kPrefillTokens * dim_k * 2;
-  plan.barriers_at = plan.values_at + 2 * kPrefillTokens * dim_v * 2;
+  plan.values_at = plan.keys_at + plan.stages * kPrefillTokens * dim_k * 2;
+  plan.barriers_at = plan.values_at + plan.stages * kPrefillTokens * dim_v * 2;
   const SectionPlan& keys = plan.k.sections[0];
   plan.scales_scores = keys.use == ScaleUse::by_group && keys.reads.groups * keys.reads.blocks == 1 &&
                        keys.reads.reads_per_group == 1 && !keys.adds_minima;
   plan.score_scales_at = plan.barriers_at + kBarrierBytes;
-  int end = plan.score_scales_at + (plan.scales_scores ? 2 * kScoreScaleBytes : 0);
+  int end = plan.score_scales_at + (plan.scales_scores ? plan.stages * kScoreScaleBytes : 0);
   end = place_entries(plan.v, place_entries(plan.k, end));
   plan.ring_at = round_up(end, kSector);
   KV_TRY(ring_bytes, size_ring(plan));
@@ -210,7 +213,7 @@ Result<PrefillPlan> plan_prefill(const Problem& problem) {
                                           plan.copies_rows ? 0 : sides[i]->stage_bytes),
                               {}});
   plan.decisions.push_back({"prefill",
-                            fmt::format("{} rows a block", kPrefillRows),
+                            fmt::format("{} rows a block", plan.rows()),
                             fmt::format("one warpgroup produces ({} registers, ring of {} stages of {} tokens a warp), "
                                         "two consume ({} registers); calls whose work "
                                         "tiles do not keep half of the multiprocessors busy go through decode",

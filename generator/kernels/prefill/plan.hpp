@@ -21,22 +21,25 @@ struct PrefillPlan : AttentionShape {
   int ring = 1;              // stages of packed rows of each side that a warp of the producer has
   int producer_registers = 0, consumer_registers = 0;  // of a thread, once registers have moved
   bool scales_scores = false;                          // K's rows have one scale each, which multiplies scores
-  int query_bytes = 0;  // of the queries of one consumer, where its output passes through as floats, a block at a time
-  // Shared memory of a block, in bytes from its start: the queries of both consumers, two stages of K and of V as
-  // halves, the producer's rings, tables, barriers, two stages of scales of scores.
+  int blocks = 2,                                      // of 64 query rows that a consumer has
+      stages = 2;       // of K, and of V, as halves; heads of more than 128 dimensions leave room and registers for one
+  int query_bytes = 0;  // of the queries of one consumer, where its output passes through as floats
+  int output_passes = 1;
+  // Shared memory of a block, in bytes from its start: the queries of both consumers, the stages of K and of V, the
+  // producer's rings, tables, barriers, the stages of scales of scores.
   int queries_at = 0, keys_at = 0, values_at = 0, ring_at = 0, barriers_at = 0, score_scales_at = 0, shared_bytes = 0;
   SidePlan k, v;
   std::vector<int> key_columns, value_columns;  // where each dimension of a row stands in a row of an operand
   std::vector<Decision> decisions;
+  int rows() const { return 2 * 64 * blocks; }                       // of a work tile
   int stage_bytes() const { return k.stage_bytes + v.stage_bytes; }  // of one warp
 };
 
 // The structure of a block, which templates/kernels/prefill assumes.
 constexpr int kPrefillThreads = 384,  // a warpgroup that produces, two that consume
-    kPrefillRows = 256,               // query rows of a work tile: two blocks of 64 for each consumer
     kPrefillTokens = 128,             // tokens of a tile
     kPrefillWarps = 4,                // of the producer
-    kPrefillDims[] = {64, 128};       // dimensions that a stored row of K, or of V, may have
+    kPrefillKeyDims[] = {64, 128, 192, 256}, kPrefillValueDims[] = {64, 128, 256};  // of a stored row
 
 // Fails with unsupported; the error says what is missing.
 Result<PrefillPlan> plan_prefill(const Problem& problem);

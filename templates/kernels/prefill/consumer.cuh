@@ -115,7 +115,9 @@ KV_DEVICE void multiply_values(float (&o)[kSums], const u32 (&p)[32], SharedAddr
   wgmma_begin();
   KV_UNROLL
   for (int step = 0; step < 8; ++step) {
-    if constexpr (kSums == 64)
+    if constexpr (kSums == 128)
+      wgmma_64x256x16_transposed(o, p, v, step);
+    else if constexpr (kSums == 64)
       wgmma_64x128x16_transposed(o, p, v, step);
     else
       wgmma_64x64x16_transposed(o, p, v, step);
@@ -172,6 +174,7 @@ KV_DEVICE void consume(const Args& args) {
       const bool is_first = tile == work.first_tile;
       KV_UNROLL
       for (int b = 0; b < kBlocks; ++b) {
+        // Where there is one block only, K of this tile implies V of the tile before: the producer fills them in order.
         if (b == 0)
           wait_phase(Stages::full(false, n), Stages::parity(n));
         else if (b == 1)
@@ -201,6 +204,7 @@ KV_DEVICE void consume(const Args& args) {
       }
     }
     if (work.end_tile > work.first_tile) {
+      if (kBlocks == 1) wait_phase(Stages::full(true, n - 1), Stages::parity(n - 1));
       multiply_values(o[kBlocks - 1], p, uniform(Stages::operand(true, n - 1)));
       wgmma_wait<0>();
       settle_sums(o[kBlocks - 1]);

@@ -1,5 +1,5 @@
 // prefill: attention of many query rows over a packed cache, in one launch. A persistent block of three warpgroups
-// takes work tiles (kernels/prefill/work_tiles.cuh) of 256 query rows one after the other.
+// takes work tiles (kernels/prefill/work_tiles.cuh) of 256 or 128 query rows one after the other.
 //
 //   warpgroup 0       producer: packed rows -> halves in shared memory      kernels/prefill/producer.cuh
 //   warpgroups 1, 2   consumers: products, online softmax, output           kernels/prefill/consumer.cuh

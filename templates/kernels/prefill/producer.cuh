@@ -1,7 +1,7 @@
 // The producer of prefill: one warpgroup that brings tiles of K and V to shared memory as halves. Each of its four
 // warps brings kTile tokens at once: a fourth of a tile, or of a part of it if packed rows are large. The operands of
-// the products are two stages of K and two of V; a barrier tells the consumers that a stage is full, and another tells
-// the producer that all of them have left it.
+// the products are one or two stages of K and as many of V; a barrier tells the consumers that a stage is full, and
+// another tells the producer that all of them have left it.
 //
 //   packed rows   staged as decode stages them (kernels/decode/stage_tile.cuh), in a ring of kRing stages a warp; then
 //                 each lane unpacks codes to halves in registers, multiplies them by their scale, and stores them
@@ -31,21 +31,26 @@ KV_DEVICE SharedAddress operand_chunk(SharedAddress operand, int token, int plac
 // The barriers of the operands and their stages. A stage is numbered by the tile that it holds, over all work tiles.
 template <class Plan>
 struct Stages {
-  KV_DEVICE static SharedAddress full(bool is_v, int n) { return Plan::kBarriersAt + (is_v ? 32 : 0) + n % 2 * 8; }
+  static constexpr int kStages = Plan::kStages;
+  KV_DEVICE static SharedAddress full(bool is_v, int n) {
+    return Plan::kBarriersAt + (is_v ? 32 : 0) + n % kStages * 8;
+  }
   KV_DEVICE static SharedAddress empty(bool is_v, int n) { return full(is_v, n) + 16; }
-  KV_DEVICE static u32 parity(int n) { return u32(n) / 2 % 2; }
+  KV_DEVICE static u32 parity(int n) { return u32(n) / kStages % 2; }
   KV_DEVICE static SharedAddress operand(bool is_v, int n) {
-    return is_v ? Plan::kValuesAt + n % 2 * (Plan::kValueDim / 64 * kPanelBytes)
-                : Plan::kKeysAt + n % 2 * (Plan::kKeyDim / 64 * kPanelBytes);
+    return is_v ? Plan::kValuesAt + n % kStages * (Plan::kValueDim / 64 * kPanelBytes)
+                : Plan::kKeysAt + n % kStages * (Plan::kKeyDim / 64 * kPanelBytes);
   }
   // If Plan::kScalesScores: the scales of the tokens of a tile of K, as factors of scores. They belong to the stage of
   // K.
-  KV_DEVICE static SharedAddress score_scales(int n) { return Plan::kScoreScalesAt + n % 2 * (Plan::kTokens * 4); }
+  KV_DEVICE static SharedAddress score_scales(int n) {
+    return Plan::kScoreScalesAt + n % kStages * (Plan::kTokens * 4);
+  }
   KV_DEVICE static void open() {
     KV_NO_UNROLL
-    for (int n = 0; n < 4; ++n) {
-      open_barrier(full(n / 2, n), Plan::kWarps);
-      open_barrier(empty(n / 2, n), Plan::kConsumerWarps);
+    for (int n = 0; n < 2 * kStages; ++n) {
+      open_barrier(full(n / kStages, n), Plan::kWarps);
+      open_barrier(empty(n / kStages, n), Plan::kConsumerWarps);
     }
     publish_barriers();
   }
@@ -153,70 +158,111 @@ KV_DEVICE void convert(SharedAddress stage, SharedAddress operand, int token, co
   });
 }
 
-// Produces packed rows. Each side has a ring of kRing stages a warp; the copies for a stage are issued as soon as the
-// warp has converted what was in it.
+// One side of a work tile, as a warp brings it: parts of kTile tokens, counted over all tiles. The copies for a stage
+// of the ring are issued as soon as the warp has converted what was in it.
+template <class Plan, class Side, bool kIsV>
+struct SideProducer {
+  static constexpr int kRing = Plan::kRing, kTile = Plan::kTile, kWarps = Plan::kWarps,
+                       kParts = Plan::kTokens / (kWarps * kTile);  // of a tile
+  KvTileLoader<Plan, Side> loader;
+  SharedAddress ring;
+  int length, end_part;
+  float unit;  // of scales that multiply scores
+
+  KV_DEVICE SideProducer(const CacheSide& side, const WorkTile& work, SharedAddress at, float score_unit)
+      : loader(side, KvSplit{work.sequence, work.head, work.length}, work.first_tile * kParts * kWarps + warp()),
+        ring(at),
+        length(work.length),
+        end_part(work.end_tile * kParts),
+        unit(score_unit) {}
+
+  // Issues the copies of a part; behind the last part there are none.
+  KV_DEVICE void issue(int part) {
+    if (part < end_part) {
+      const int left = length - (part * kWarps + warp()) * kTile;
+      const SharedAddress to = ring + part % kRing * Side::kStageBytes;
+      if (left >= kTile && loader.is_aligned)
+        loader.template stage<true>(to, kTile);
+      else
+        loader.template stage<false>(to, clamp_to(left, kTile));
+      loader.advance();
+    }
+    copy_commit();
+  }
+  // Converts a part into stage n of the operands, and issues the copies of the part that takes its place.
+  KV_DEVICE void take(int part, int n) {
+    const int token = (part % kParts * kWarps + warp()) * kTile;
+    sync_warp();
+    if (part % kParts == 0) wait_phase(Stages<Plan>::empty(kIsV, n), Stages<Plan>::parity(n) ^ 1);
+    convert<Plan, Side, !kIsV && Plan::kScalesScores>(ring + part % kRing * Side::kStageBytes,
+                                                      Stages<Plan>::operand(kIsV, n), token, loader.first_row,
+                                                      loader.token_stride, n, unit);
+    // All lanes have read the packed rows.
+    if (part % kParts == kParts - 1)
+      Stages<Plan>::fill(kIsV, n);
+    else
+      sync_warp();
+    issue(part + kRing);
+  }
+};
+
+// Produces packed rows. With two stages of operands, parts of K and of V take turns, so that copies of one side are on
+// their way while the other is converted. With one stage, V waits until the tile before is multiplied, which needs all
+// parts of K.
 template <class Plan, class Args>
 KV_DEVICE void produce(const Args& args) {
   using K = typename Plan::K;
   using V = typename Plan::V;
-  constexpr int kRing = Plan::kRing, kTile = Plan::kTile, kWarps = Plan::kWarps,
-                kParts = Plan::kTokens / (kWarps * kTile);  // of a tile
+  using KeyProducer = SideProducer<Plan, K, false>;
+  using ValueProducer = SideProducer<Plan, V, true>;
+  constexpr int kRing = Plan::kRing, kParts = KeyProducer::kParts;
+  constexpr bool kBySides = Plan::kStages == 1 && kParts > 1;
   const auto works = work_tiles_of<Plan>(args);
   const SharedAddress k_ring = Plan::kRingAt + warp() * (kRing * Plan::kStageBytes),
                       v_ring = k_ring + kRing * K::kStageBytes;
-  const float unit = args.scale_log2 * K::kUnit;
   WorkTile work;
   int n = 0;  // the stage of the present tile
   KV_NO_UNROLL
   for (int round = 0; works.at(round, work); ++round) {
-    const KvSplit split{work.sequence, work.head, work.length};
-    const int first_part = work.first_tile * kParts, end_part = work.end_tile * kParts;
-    KvTileLoader<Plan, K> k(args.k, split, first_part * kWarps + warp());
-    KvTileLoader<Plan, V> v(args.v, split, first_part * kWarps + warp());
-    // Issues the copies of part `part` of one side, counted over all tiles; behind the last part there are none.
-    const auto issue = [&](auto& loader, SharedAddress ring, int stage_bytes, int part) {
-      if (part < end_part) {
-        const int left = work.length - (part * kWarps + warp()) * kTile;
-        const SharedAddress to = ring + part % kRing * stage_bytes;
-        if (left >= kTile && loader.is_aligned)
-          loader.template stage<true>(to, kTile);
-        else
-          loader.template stage<false>(to, clamp_to(left, kTile));
-        loader.advance();
-      }
-      copy_commit();
-    };
+    KeyProducer k(args.k, work, k_ring, args.scale_log2 * K::kUnit);
+    ValueProducer v(args.v, work, v_ring, 1.f);
+    const int first_part = work.first_tile * kParts;
     KV_UNROLL
-    for (int i = 0; i < kRing; ++i) {
-      issue(k, k_ring, K::kStageBytes, first_part + i);
-      issue(v, v_ring, V::kStageBytes, first_part + i);
+    for (int i = 0; i < 2 * kRing; ++i) {
+      if (kBySides ? i < kRing : i % 2 == 0)
+        k.issue(first_part + (kBySides ? i : i / 2));
+      else
+        v.issue(first_part + (kBySides ? i - kRing : i / 2));
     }
     KV_NO_UNROLL
-    for (int part = first_part; part < end_part; ++part) {
-      const bool is_first = part % kParts == 0, is_last = part % kParts == kParts - 1;
-      const int token = (part % kParts * kWarps + warp()) * kTile;
-      // All lanes have read the packed rows, whose place the next copies take.
-      const auto leave_part = [&](bool is_v) {
-        if (is_last)
-          Stages<Plan>::fill(is_v, n);
-        else
-          sync_warp();
-      };
-      copy_wait<2 * kRing - 1>();
-      sync_warp();
-      if (is_first) wait_phase(Stages<Plan>::empty(false, n), Stages<Plan>::parity(n) ^ 1);
-      convert<Plan, K, Plan::kScalesScores>(k_ring + part % kRing * K::kStageBytes, Stages<Plan>::operand(false, n),
-                                            token, k.first_row, k.token_stride, n, unit);
-      leave_part(false);
-      issue(k, k_ring, K::kStageBytes, part + kRing);
-      copy_wait<2 * kRing - 1>();
-      sync_warp();
-      if (is_first) wait_phase(Stages<Plan>::empty(true, n), Stages<Plan>::parity(n) ^ 1);
-      convert<Plan, V, false>(v_ring + part % kRing * V::kStageBytes, Stages<Plan>::operand(true, n), token,
-                              v.first_row, v.token_stride, n, 1.f);
-      leave_part(true);
-      issue(v, v_ring, V::kStageBytes, part + kRing);
-      n += is_last;
+    for (int tile = work.first_tile; tile < work.end_tile; ++tile, ++n) {
+      if constexpr (kBySides) {
+        // The first kRing parts of a side were issued before the other side's parts, the others are the last issued.
+        const auto wait = [](int part) {
+          if (part < kRing)
+            copy_wait<2 * kRing - 1>();
+          else
+            copy_wait<kRing - 1>();
+        };
+        KV_NO_UNROLL
+        for (int part = 0; part < kParts; ++part) {
+          wait(part);
+          k.take(tile * kParts + part, n);
+        }
+        KV_NO_UNROLL
+        for (int part = 0; part < kParts; ++part) {
+          wait(part);
+          v.take(tile * kParts + part, n);
+        }
+      } else {
+        KV_NO_UNROLL
+        for (int part = tile * kParts; part < (tile + 1) * kParts; ++part) {
+          copy_wait<2 * kRing - 1>();
+          k.take(part, n);
+          copy_wait<2 * kRing - 1>();
+          v.take(part, n);
+        }
+      }
     }
     copy_wait<0>();  // of the groups without copies
   }
@@ -253,7 +299,7 @@ KV_DEVICE void copy_rows(SharedAddress operand, const CacheSide& side, const Wor
   }
 }
 
-// Produces f16 rows. A stage is told to be full when the copies of the next one are on their way.
+// Produces f16 rows. With two stages, one is announced as full when the copies of the next are on their way.
 template <class Plan, class Args>
 KV_DEVICE void produce_f16(const Args& args) {
   const auto works = work_tiles_of<Plan>(args);
@@ -267,6 +313,11 @@ KV_DEVICE void produce_f16(const Args& args) {
     else
       copy_rows<Plan, typename Plan::K>(to, args.k, work, tile);
     copy_commit();
+    if constexpr (Plan::kStages == 1) {
+      // The next copies wait until this stage is left, so it is announced before them.
+      copy_wait<0>();
+      return Stages<Plan>::fill(is_v, n);
+    }
     copy_wait<1>();
     if (is_v)
       Stages<Plan>::fill(false, n);
@@ -280,7 +331,7 @@ KV_DEVICE void produce_f16(const Args& args) {
     next(true, tile);
   }
   copy_wait<0>();
-  if (n > 0) Stages<Plan>::fill(true, n - 1);
+  if (Plan::kStages > 1 && n > 0) Stages<Plan>::fill(true, n - 1);
 }
 
 }  // namespace kv

@@ -1,7 +1,7 @@
 // Rows of prefill on their way in and out. A consumer warpgroup has kBlocks blocks of 64 query rows. Its queries are
 // loaded a row a warp, rotated into K's domain if the plan fuses that, rounded to fp16, and stored as first operands in
 // the order in which K's packing gives its dimensions. Its output passes through the place of the queries as floats,
-// one block at a time, and leaves a row a warp: out of the order of V's packing, out of V's domain, to memory.
+// at most one block at a time, and leaves a row a warp: out of the order of V's packing, out of V's domain, to memory.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "args/attention.cuh"
@@ -57,36 +57,41 @@ KV_DEVICE SharedAddress output_place(SharedAddress at, int row, int column) {
 }
 
 // Stores one block of output. o: its sums in the accumulator layout; factor: what the sums of the lane's rows g and
-// g + 8 are multiplied by; first: the block's first row; place: shared memory for the block as floats, which the
-// warpgroup has left.
+// g + 8 are multiplied by; first: the block's first row; place: shared memory that the warpgroup has left, for the
+// block as floats or, in two passes, for half of it. A warp stores the rows that it has summed.
 template <class Plan, int kSums>
 KV_DEVICE void store_output(const Rows& out, const WorkTile& work, int first, const float (&o)[kSums],
                             const float (&factor)[2], SharedAddress place) {
-  constexpr int kPerLane = Plan::kValueDim / 32, kRows = kBlockRows / 4;  // of a warp
+  constexpr int kPerLane = Plan::kValueDim / 32, kPasses = Plan::kOutputPasses, kRows = 16 / kPasses;
   const int g = lane() >> 2, c = lane() & 3, top = warp() % 4 * kRows;
   sync_team<4>();
   KV_UNROLL
-  for (int i = 0; i < kSums; i += 2) {
-    const int half = i / 2 % 2, column = i / 4 * 8 + 2 * c;
-    const SharedAddress at = output_place<Plan>(place, top + g + 8 * half, column);
-    store_shared_u32(at, bits_of(o[i] * factor[half]));
-    store_shared_u32(at + 4, bits_of(o[i + 1] * factor[half]));
-  }
-  sync_warp();  // a warp stores the rows that it has summed
-  KV_UNROLL_BY(2)
-  for (int i = 0; i < kRows; ++i) {
-    const int row = first + top + i;
-    if (row >= Plan::kAllRows) break;
-    float x[kPerLane];
-    [[maybe_unused]] float second[kPerLane];
+  for (int pass = 0; pass < kPasses; ++pass) {
     KV_UNROLL
-    for (int e = 0; e < kPerLane; ++e)
-      x[e] = float_of(load_shared_u32(output_place<Plan>(place, top + i, int(Plan::value_column(e * 32 + lane())))));
-    if constexpr (Plan::kRotatesOutput) from_rotated<typename Plan::ValueDomain>(x, second);
-    const i64 to = row_start<Plan>(out, work, row);
-    KV_UNROLL
-    for (int e = 0; e < kPerLane; ++e)
-      if (e * 32 + lane() < Plan::kOutputDim) Plan::store(out.data, to + e * 32 + lane(), x[e]);
+    for (int i = 0; i < kSums; i += 2) {
+      const int half = i / 2 % 2, column = i / 4 * 8 + 2 * c;
+      if (kPasses == 2 && half != pass) continue;
+      const SharedAddress at = output_place<Plan>(place, top + g + (kPasses == 2 ? 0 : 8 * half), column);
+      store_shared_u32(at, bits_of(o[i] * factor[half]));
+      store_shared_u32(at + 4, bits_of(o[i + 1] * factor[half]));
+    }
+    sync_warp();
+    KV_UNROLL_BY(2)
+    for (int i = 0; i < kRows; ++i) {
+      const int row = first + warp() % 4 * 16 + pass * kRows + i;
+      if (row >= Plan::kAllRows) break;
+      float x[kPerLane];
+      [[maybe_unused]] float second[kPerLane];
+      KV_UNROLL
+      for (int e = 0; e < kPerLane; ++e)
+        x[e] = float_of(load_shared_u32(output_place<Plan>(place, top + i, int(Plan::value_column(e * 32 + lane())))));
+      if constexpr (Plan::kRotatesOutput) from_rotated<typename Plan::ValueDomain>(x, second);
+      const i64 to = row_start<Plan>(out, work, row);
+      KV_UNROLL
+      for (int e = 0; e < kPerLane; ++e)
+        if (e * 32 + lane() < Plan::kOutputDim) Plan::store(out.data, to + e * 32 + lane(), x[e]);
+    }
+    if (kPasses == 2) sync_warp();
   }
 }
 

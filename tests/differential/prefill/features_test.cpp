@@ -20,6 +20,7 @@ const FeatureCase kAlone[] = {
     {"q8_0", "kv2", "features = [\"mask\", \"mask_slopes\"]", 3, 30},
     {"kv4", "kv3", "features = [\"sinks\"]", 3, 30},
     {"q8_0", "q8_0", "head_dim = 64\nwindow = [127, -1]\nfeatures = [\"causal\", \"sinks\"]", 8, 40},
+    {"kv4", "kv4", "head_dim = 256\nsoftcap = 5.0\nwindow = [127, -1]\nfeatures = [\"causal\", \"lse\"]", 2, 70},
     {"kv2", "kv4", "features = [\"lse\", \"causal\"]", 4, 70},
     {"tbq3_0", "kv4", "features = [\"alibi\", \"causal\"]", 4, 70},
     {"kv4", "kv4", "features = [\"packed_mask\"]", 2, 40},
@@ -70,7 +71,7 @@ const Mutation kMutations[] = {
     {"window = [200, -1]\nfeatures = [\"causal\"]", "tile >= work.first_whole_tile && ", ""},
     {"window = [200, -1]\nfeatures = [\"causal\"]", " && tile < work.end_whole_tile", ""},
     // packed rows begin elsewhere than the tiles
-    {"window = [200, -1]\nfeatures = [\"causal\"]", "first_part * kWarps + warp()", "warp()"},
+    {"window = [200, -1]\nfeatures = [\"causal\"]", "work.first_tile * kParts * kWarps + warp()", "warp()"},
     {"softcap = 5.0", "score * unit", "score", "q8_0"},  // kv4 has one scale a row, which holds the unit
     {"features = [\"mask\"]", "query_row(work, row + 8 * h)", "query_row(work, row)"},
     {"features = [\"sinks\"]", "denominator = total.denominator;", ""},

@@ -46,8 +46,18 @@ TEST_CASE("heads of 64 dimensions, and of 64 and 128: the oracle's answer in any
                 {300, 0, 5, 128, 129}, {0, 3});
 }
 
+TEST_CASE("heads of 192 and 256 dimensions: the oracle's answer in any number of blocks") {
+  check_prefill({{"kv4", "tbq4_0", 256, 4, 40, Layout::planar, true},  // two work tiles a head
+                 {"f16", "f16", 256, 3, 30, Layout::planar, true},
+                 {"q8_0", "q8_0", 256, 3, 30, Layout::rows, true},
+                 {"bf16", "q4_1", 256, 3, 30, Layout::paged, false, 0, 16, Layout::planar},
+                 {"q8_0", "kv3", 192, 3, 30, Layout::planar, true, 128},
+                 {"q4_0", "tbq4_0", 64, 3, 30, Layout::planar, true, 256}},
+                {300, 0, 5, 128, 129}, {0, 3});
+}
+
 TEST_CASE("every format that prefill serves, as K and V, is read by prefill") {
-  for (const auto& [head_dim, least] : {std::pair{128, 50}, {64, 15}}) {
+  for (const auto& [head_dim, least] : {std::pair{128, 50}, {64, 15}, {256, 45}}) {
     std::vector<Case> cases;
     for (const std::string& name : format_names(registry())) {
       if (fitting(registry(), name, {head_dim}).empty()) continue;

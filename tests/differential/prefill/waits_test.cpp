@@ -45,37 +45,60 @@ void check_mutations(const Case& test, const std::vector<Mutation>& mutations) {
 }
 
 TEST_CASE("a removed wait, a phase too early, an early release and a tile too few with a mask are noticed") {
-  const std::string parity = "Stages<Plan>::parity(n) ^ 1);", full = "Stages::parity(n));";
+  const std::string full = "Stages::parity(n));";
   check_mutations({"kv4", "tbq4_0", 128, 4, 70, Layout::planar, true},
-                  {{"if (is_first) wait_phase(Stages<Plan>::empty(false, n), " + parity, 1, ""},
-                   {"if (is_first) wait_phase(Stages<Plan>::empty(true, n), " + parity, 1, ""},
+                  {{"if (part % kParts == 0) wait_phase", 1, "if (kIsV && part % kParts == 0) wait_phase"},
+                   {"if (part % kParts == 0) wait_phase", 1, "if (!kIsV && part % kParts == 0) wait_phase"},
                    {"wait_phase(Stages::full(false, n), " + full, 1, ";"},
                    {"wait_phase(Stages::full(true, n), " + full, 1, ";"},
                    {"Stages::full(false, n), Stages::parity(n)", 1, "Stages::full(false, n), Stages::parity(n) ^ 1"},
-                   {"copy_wait<2 * kRing - 1>();", 1, "copy_wait<2 * kRing + 1>();"},
                    {"copy_wait<2 * kRing - 1>();", 2, "copy_wait<2 * kRing + 1>();"},
+                   {"copy_wait<2 * kRing - 1>();", 3, "copy_wait<2 * kRing + 1>();"},
                    {"if (b == kBlocks - 1) Stages::leave(false, n);", 1, "if (b == 0) Stages::leave(false, n);"},
                    {"if (b == 0 && !is_first) Stages::leave(true, n - 1);", 1, "if (b == 1) Stages::leave(true, n);"},
                    {"sync_team<4>();  // all warps have left the place of the queries", 1, ""},
                    {"publish_operands();\n    sync_team<4>();", 1, "publish_operands();"},
                    {"work.end_whole_tile = range_.end(", 1, "work.end_whole_tile = 1 + range_.end("},
-                   {"n % 2 * (Plan::kTokens * 4)", 1, "0"}});
+                   {"n % kStages * (Plan::kTokens * 4)", 1, "0"}});
 }
 
 TEST_CASE("of tiles in two parts, a removed wait, an early announcement and places of another part are noticed") {
   check_mutations({"bf16", "kv4", 128, 4, 70, Layout::rows, true},
-                  {{"        else\n          sync_warp();", 1, ""},
-                   {"if (is_last)\n          Stages", 1, "if (is_first)\n          Stages"},
-                   {"(part % kParts * kWarps + warp()) * kTile", 1, "warp() * kTile"},
-                   {"n += is_last;", 1, "++n;"}});
+                  {{"    else\n      sync_warp();", 1, ""},
+                   {"if (part % kParts == kParts - 1)", 1, "if (part % kParts == 0)"},
+                   {"(part % kParts * kWarps + warp()) * kTile", 1, "warp() * kTile"}});
+}
+
+TEST_CASE("of one stage of operands, a removed wait and an early release are noticed") {
+  check_mutations({"kv4", "q4_0", 256, 4, 40, Layout::planar, true},
+                  {{"if (kBlocks == 1) wait_phase(Stages::full(true, n - 1), Stages::parity(n - 1));", 1, ""},
+                   {"wait_phase(Stages::full(false, n), Stages::parity(n));", 1, ";"},
+                   {"if (part % kParts == 0) wait_phase", 1, "if (kIsV && part % kParts == 0) wait_phase"},
+                   {"if (part % kParts == 0) wait_phase", 1, "if (!kIsV && part % kParts == 0) wait_phase"},
+                   {"    sync_warp();\n    KV_UNROLL_BY(2)\n    for (int i = 0; i < kRows; ++i) {", 1,
+                    "    KV_UNROLL_BY(2)\n    for (int i = 0; i < kRows; ++i) {"},
+                   {"if (kPasses == 2) sync_warp();", 1, ""}});
+}
+
+TEST_CASE("of one stage of operands and tiles in parts, waits for copies that came too late are noticed") {
+  check_mutations({"bf16", "q4_0", 256, 4, 40, Layout::rows, true},
+                  {{"copy_wait<2 * kRing - 1>();", 1, "copy_wait<2 * kRing + 1>();"},
+                   {"copy_wait<kRing - 1>();", 1, "copy_wait<2 * kRing + 1>();"},
+                   {"wait(part);\n          v.take", 1, "v.take"}});
 }
 
 TEST_CASE("of rows that are only copied, a removed wait and an early announcement are noticed") {
   check_mutations({"f16", "f16", 128, 4, 70, Layout::planar, true},
                   {{"wait_phase(Stages<Plan>::empty(is_v, n), Stages<Plan>::parity(n) ^ 1);", 1, ";"},
-                   {"copy_commit();\n    copy_wait<1>();\n    if (is_v)", 1, "copy_commit();\n    if (is_v)"},
-                   {"  copy_wait<0>();\n  if (n > 0) Stages<Plan>::fill(true, n - 1);", 1,
-                    "  if (n > 0) Stages<Plan>::fill(true, n - 1);"}});
+                   {"    copy_wait<1>();\n    if (is_v)", 1, "    if (is_v)"},
+                   {"  copy_wait<0>();\n  if (Plan::kStages > 1 && n > 0) Stages<Plan>::fill(true, n - 1);", 1,
+                    "  if (Plan::kStages > 1 && n > 0) Stages<Plan>::fill(true, n - 1);"}});
+}
+
+TEST_CASE("of one stage of rows that are only copied, a removed wait and an early announcement are noticed") {
+  check_mutations({"f16", "f16", 256, 4, 40, Layout::planar, true},
+                  {{"wait_phase(Stages<Plan>::empty(is_v, n), Stages<Plan>::parity(n) ^ 1);", 1, ";"},
+                   {"copy_wait<0>();\n      return", 1, "return"}});
 }
 
 }  // namespace

@@ -38,7 +38,7 @@ TEST_CASE("problems that prefill does not serve have a reason") {
   says(problem_of("kv4", "kv4", "query_length = 100\nappend = true"), "does not append");
   says(problem_of("kv4", "kv4", "query_length = 100\nsparse_v = 1e-3"), "skips no values");
   says(problem_of("q4_0", "q4_0", "query_length = 100\nhead_dim = 96"), "rows of 96 values");
-  says(problem_of("kv4", "f16", "query_length = 100\nhead_dim_k = 128\nhead_dim_v = 256"), "v (f16) has rows of 256");
+  says(problem_of("kv4", "f16", "query_length = 100\nhead_dim_k = 128\nhead_dim_v = 192"), "v (f16) has rows of 192");
   says(problem_of("amesianx_tbqp4_1", "kv4"), "2 section(s)");
   says(problem_of("f32", "kv4"), "4 values at once");
 }
@@ -96,6 +96,25 @@ TEST_CASE("a warp of the producer brings as many rows at once as fit beside the 
   check(problem_of("q8_0", "q8_0", "", "layout = \"rows\""), 16, 1);
   check(problem_of("bf16", "bf16"), 16, 1);
   check(problem_of("bf16", "bf16", "", "layout = \"rows\""), 8, 1);
+}
+
+TEST_CASE("heads of more than 128 dimensions: half of the rows, one stage of operands") {
+  const auto check = [](int dim_k, int dim_v, int rows, int stages) {
+    const PrefillPlan plan = must(plan_prefill(
+        problem_of("q8_0", "q4_0", fmt::format("query_length = 100\nhead_dim_k = {}\nhead_dim_v = {}", dim_k, dim_v))));
+    CAPTURE(plan.head_dim);
+    CHECK(plan.rows() == rows);
+    CHECK(plan.stages == stages);
+    CHECK(plan.query_bytes >= plan.blocks * 64 * dim_k * 2);
+    CHECK(plan.query_bytes >= 32 * dim_v * 4);
+    CHECK(plan.shared_bytes <= plan.arch.shared_bytes_per_block);
+  };
+  check(64, 64, 256, 2);
+  check(64, 128, 256, 2);
+  check(128, 128, 256, 2);
+  check(192, 128, 128, 1);
+  check(256, 256, 128, 1);
+  check(64, 256, 128, 1);
 }
 
 TEST_CASE("tables are looked up by the cheapest permutes that serve them") {
