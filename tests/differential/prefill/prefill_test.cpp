@@ -1,6 +1,7 @@
 // prefill on the CPU back-end against the oracle: formats, layouts, ragged lengths, any number of blocks.
 // SPDX-License-Identifier: MIT
 #include <algorithm>
+#include <cstdlib>
 
 #include "generator/kernels/prefill/plan.hpp"
 #include "tests/differential/prefill/rows.hpp"
@@ -56,8 +57,11 @@ TEST_CASE("heads of 192 and 256 dimensions: the oracle's answer in any number of
                 {300, 0, 5, 128, 129}, {0, 3});
 }
 
+// Heads of 128 dimensions with every format. Those of 64 and 256 with every fourth, or all with KVJIT_FULL=1: compiling
+// takes two seconds a format.
 TEST_CASE("every format that prefill serves, as K and V, is read by prefill") {
-  for (const auto& [head_dim, least] : {std::pair{128, 50}, {64, 15}, {256, 45}}) {
+  const bool is_complete = std::getenv("KVJIT_FULL") != nullptr;
+  for (const auto& [head_dim, least] : {std::pair{128, 50}, {64, 25}, {256, 50}}) {
     std::vector<Case> cases;
     for (const std::string& name : format_names(registry())) {
       if (fitting(registry(), name, {head_dim}).empty()) continue;
@@ -65,6 +69,8 @@ TEST_CASE("every format that prefill serves, as K and V, is read by prefill") {
       if (plan_prefill(planned(registry(), test, "sm_90a").problem)) cases.push_back(test);
     }
     CHECK(int(cases.size()) >= least);
+    std::size_t i = 0;
+    if (head_dim != 128 && !is_complete) std::erase_if(cases, [&](const Case&) { return i++ % 4 != 0; });
     check_prefill(cases, {150}, {0});
   }
 }
