@@ -112,7 +112,7 @@ std::vector<std::string> refusals(const Draw& draw, const Registry& registry) {
   rule(draw.mask_slopes && !draw.mask, {"multiplies a mask that is not there"});
   rule(draw.mask_slopes && draw.alibi, {"both take the slopes"});
   rule(draw.append && draw.position_offset, {"append stores the new tokens"});
-  rule(is_too_wide(draw.v, registry), {"has no registers for"});
+  rule(draw.token_heads == 0 && is_too_wide(draw.v, registry), {"has no registers for"});
   if (draw.token_heads == 0) return says;
   rule(draw.has_features() || draw.append, {"is not served with it"});
   rule(draw.gqa * draw.queries > kMostHeadRows, {"query rows of a head"});

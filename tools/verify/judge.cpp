@@ -29,7 +29,8 @@ void set_features(KernelHarness& harness, const Problem& problem) {
 double lse_error(std::span<const float> lse, std::span<const double> exact, std::span<const double> scores) {
   double worst = 0;
   for (std::size_t i = 0; i < lse.size(); ++i) {
-    const double unit = std::max({1., std::abs(exact[i]), scores.empty() ? 0 : scores[i]});
+    // No finite number is near minus infinity.
+    const double unit = std::isinf(exact[i]) ? 1 : std::max({1., std::abs(exact[i]), scores.empty() ? 0 : scores[i]});
     const double error = lse[i] == exact[i] ? 0 : std::abs(lse[i] - exact[i]) / unit;
     worst = std::isnan(error) ? error : std::max(worst, error);
   }

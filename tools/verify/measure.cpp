@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 #include <numbers>
+#include <numeric>
 
 #include "generator/formats/reference_codec.hpp"
 
@@ -23,8 +24,8 @@ double dot(const double* a, const double* b, std::size_t count) {
   return sums[0] + sums[1] + (sums[2] + sums[3]);
 }
 
-// Computes the softmax of every query row that sees a token. Calls visit(row, first row of its head in K and V, weight
-// of each token, lse).
+// Computes the softmax of every query row that sees a token or has a sink. Calls visit(row, first row of its head in K
+// and V, weight of each token, lse).
 template <class Visit>
 void for_each_softmax(const ExactShape& shape, std::span<const double> q, std::span<const double> k, Visit visit) {
   const auto dim = static_cast<std::size_t>(shape.head_dim);
@@ -38,14 +39,13 @@ void for_each_softmax(const ExactShape& shape, std::span<const double> q, std::s
     const bool is_cut = shape.causal && !shape.rule;
     const long long visible = is_cut ? shape.tokens - shape.query_length + query + 1 : shape.tokens;
     const auto head = static_cast<int>(row / queries);
-    if (visible <= 0) continue;
-    p.assign(static_cast<std::size_t>(visible), 0.0);
+    p.assign(static_cast<std::size_t>(std::max(visible, 0LL)), 0.0);
     for (std::size_t t = 0; t < p.size(); ++t) {
       p[t] = scale * dot(&q[row * dim], &k[(first + t) * dim], dim);
       if (shape.rule) p[t] = shape.rule->score(head, static_cast<int>(query), static_cast<long long>(t), p[t]);
     }
     const double sink = shape.rule ? shape.rule->sink(head) : -std::numeric_limits<double>::infinity();
-    const double largest = std::max(*std::max_element(p.begin(), p.end()), sink);
+    const double largest = std::accumulate(p.begin(), p.end(), sink, [](double a, double b) { return std::max(a, b); });
     if (largest == -std::numeric_limits<double>::infinity()) continue;
     double sum = std::exp(sink - largest);
     for (double& x : p) sum += x = std::exp(x - largest);
@@ -76,6 +76,7 @@ double sparse_bound(const ExactShape& shape, double sparse_v, std::span<const do
   const auto dim = static_cast<std::size_t>(shape.value_dim());
   double error = 0, norm = 0;
   for_each_softmax(shape, q, k, [&](std::size_t, std::size_t first, const std::vector<double>& p, double) {
+    if (p.empty()) return;
     const double least = sparse_v * *std::max_element(p.begin(), p.end());
     double bound = 0;
     for (std::size_t t = 0; t < p.size(); ++t) {

@@ -12,6 +12,7 @@
 #include "tests/support/oracle.hpp"
 #include "tests/support/rng.hpp"
 #include "tools/verify/harness.hpp"
+#include "tools/verify/judge.hpp"
 
 namespace kvjit {
 namespace {
@@ -56,6 +57,30 @@ TEST_CASE("scores that features change, and sums that they give away, as by hand
   inputs.mask.assign(3, -std::numeric_limits<float>::infinity());
   CHECK(exact_attention({1, 1, 1, 1, 3, 0, true, 0, &rule}, q, k, v, &lse)[0] == 0);
   CHECK(lse[0] == -std::numeric_limits<double>::infinity());
+}
+
+TEST_CASE("a row without tokens has its sink as its lse, or nothing") {
+  FeatureSet set;
+  set.sinks = true;
+  FeatureInputs inputs;
+  inputs.sinks = {0.75f};
+  const ScoreRule rule(set, true, inputs, 0, 1, 0);
+  std::vector<double> lse;
+  CHECK(exact_attention({1, 1, 1, 1, 0, 1, true, 0, &rule}, std::vector<double>{1}, {}, {}, &lse)[0] == 0);
+  CHECK(lse[0] == doctest::Approx(0.75).epsilon(1e-12));
+  inputs.leaves_sinks = true;
+  exact_attention({1, 1, 1, 1, 0, 1, true, 0, &rule}, std::vector<double>{1}, {}, {}, &lse);
+  CHECK(lse[0] == -std::numeric_limits<double>::infinity());
+}
+
+TEST_CASE("the error of an lse: relative to 1, to the value, or to the largest score; nothing is near minus infinity") {
+  const float infinity = std::numeric_limits<float>::infinity();
+  CHECK(lse_error(std::vector<float>{0.5f}, std::vector<double>{0.25}) == 0.25);
+  CHECK(lse_error(std::vector<float>{9}, std::vector<double>{8}) == 0.125);
+  CHECK(lse_error(std::vector<float>{9}, std::vector<double>{8}, std::vector<double>{16}) == 0.0625);
+  CHECK(lse_error(std::vector<float>{-infinity}, std::vector<double>{-infinity}) == 0);
+  CHECK(lse_error(std::vector<float>{0.75f}, std::vector<double>{-infinity}) == infinity);
+  CHECK(lse_error(std::vector<float>{-infinity}, std::vector<double>{0.75}) == infinity);
 }
 
 TEST_CASE("what rounding to halves moves is about as much as it is said to be, for keys short and long") {
