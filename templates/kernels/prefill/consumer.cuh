@@ -86,9 +86,9 @@ KV_DEVICE int first_token(int tile) {
   return tile * Plan::kTokens + 2 * (lane() & 3);
 }
 
-// What happens to the scores of a row between the products and the softmax, and to its sums at the end, in plans
-// without features: tokens that the row does not see are hidden. Plans with features have FeaturedRule
-// (kernels/prefill/features.cuh).
+// PlainRule is the rule of plans without features: it hides tokens that a row does not see, and leaves the sums of a
+// row as they are. Plans with features have FeaturedRule (kernels/prefill/features.cuh). A rule is applied between the
+// products and the softmax of each tile, and at the end of each row.
 template <class Plan>
 struct PlainRule {
   static constexpr bool kChangesScores = false;

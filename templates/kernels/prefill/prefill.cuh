@@ -4,8 +4,9 @@
 //   warpgroup 0       producer: packed rows -> halves in shared memory      kernels/prefill/producer.cuh
 //   warpgroups 1, 2   consumers: products, online softmax, output           kernels/prefill/consumer.cuh
 //
-// K and V are halves in shared memory only. One conversion serves 256 rows, so it costs the tensor cores no time: a
-// tile of 128 tokens takes them 4096 cycles, and the producer unpacks its 32,768 values beside them.
+// K and V are halves in shared memory only. One conversion serves all rows of a work tile, so it costs the tensor
+// cores no time: a tile of 128 tokens and dimensions takes them 4096 cycles, and the producer unpacks its 32,768 values
+// beside them.
 //
 // A thread of the producer needs few registers and one of a consumer many, so registers move from one to the other.
 // SPDX-License-Identifier: MIT

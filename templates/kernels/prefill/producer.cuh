@@ -130,6 +130,7 @@ KV_DEVICE void convert(SharedAddress stage, SharedAddress operand, int token, co
     KV_UNROLL_BY(2)
     for (int first = 0; first < Plan::kTile; first += 8) {
       const int row = first + g;
+      // Rows that differ by a multiple of sixteen are misaligned alike; stages of eight tokens begin between them.
       const u32 misalignment = row_misalignment<Side>(first_row, token_stride, Plan::kTile % 16 ? token + row : row);
       KV_UNROLL
       for (int i = 0; i < S::kGroups * S::kReads; ++i) {
