@@ -22,8 +22,9 @@ constexpr double kLeastPool = 400e6;  // bytes
 constexpr double kLeastL2s = 4;       // in sizes of the L2
 constexpr int kMostCopies = 1280;     // 64 graphs of 20 calls; caches below 0.3 MB make a smaller pool
 
-const std::vector<std::string> kHeadings = {"program", "batch", "tokens",     "cache",     "us",        "low",
-                                            "high",    "GB/s",  "% of probe", "% of peak", "registers", "shared KiB"};
+const std::vector<std::string> kHeadings = {"program", "batch",     "tokens",    "cache",      "us",
+                                            "low",     "high",      "GB/s",      "% of probe", "% of peak",
+                                            "TFLOP/s", "registers", "shared KiB"};
 
 std::vector<std::string> cells(const BenchRow& row) {
   std::vector<std::string> registers, shared;
@@ -42,6 +43,7 @@ std::vector<std::string> cells(const BenchRow& row) {
           fmt::format("{:.0f}", row.gb_per_s()),
           fmt::format("{:.0f}", 100 * row.of_probe()),
           row.peak_gb_per_s > 0 ? fmt::format("{:.0f}", 100 * row.of_peak()) : "-",
+          row.is_prefill() ? fmt::format("{:.0f}", row.tflop_per_s()) : "-",
           fmt::format("{}", fmt::join(registers, "+")),
           fmt::format("{}", fmt::join(shared, "+"))};
 }
@@ -104,8 +106,13 @@ std::string count(double value) { return fmt::format("{:.0f}", value); }
 std::string charts(const std::vector<BenchRow>& rows) {
   const auto bytes = [](const BenchRow& row) { return row.cache_bytes; };
   const auto tokens = [](const BenchRow& row) { return double(row.shape.tokens); };
-  std::vector<Series> rates, times;
+  std::vector<Series> rates, arithmetic, times;
   for (const Line& line : lines_of(rows)) {
+    const bool is_prefill =
+        std::all_of(line.rows.begin(), line.rows.end(), [](const BenchRow* row) { return row->is_prefill(); });
+    if (is_prefill)
+      arithmetic.push_back(
+          series(line.label, line.rows, false, tokens, [](const BenchRow& row) { return row.tflop_per_s(); }));
     rates.push_back(series(line.label, line.rows, false, bytes, [](const BenchRow& row) { return row.gb_per_s(); }));
     times.push_back(
         series(line.label, line.rows, false, tokens, [](const BenchRow& row) { return row.timing.median_us; }));
@@ -113,8 +120,12 @@ std::string charts(const std::vector<BenchRow>& rows) {
   std::vector<const BenchRow*> all;
   for (const BenchRow& row : rows) all.push_back(&row);
   rates.push_back(series("probe", all, true, bytes, [](const BenchRow& row) { return row.probe_gb_per_s(); }));
+  const std::string of_prefill = arithmetic.empty()
+                                     ? ""
+                                     : "<h2>Prefill</h2>\n" + lines_svg({"tokens of a sequence", true, count},
+                                                                        {"TFLOP/s", false, plain}, arithmetic);
   return "<h2>Rate</h2>\n" +
-         lines_svg({"bytes of cache a call reads", true, byte_count}, {"GB/s", false, plain}, rates) +
+         lines_svg({"bytes of cache a call reads", true, byte_count}, {"GB/s", false, plain}, rates) + of_prefill +
          "<h2>Time</h2>\n" + lines_svg({"tokens of a sequence", true, count}, {"us a call", true, plain}, times);
 }
 
@@ -133,6 +144,25 @@ Result<std::vector<LaunchedKernel>> launched_kernels(const Program& program, con
                         found->second.shared_bytes});
   }
   return launched;
+}
+
+bool BenchRow::is_prefill() const {
+  return std::any_of(kernels.begin(), kernels.end(),
+                     [](const LaunchedKernel& kernel) { return kernel.role == to_string(Role::prefill); });
+}
+
+double attention_flop(const Problem& problem, const CacheShape& shape) {
+  const FeatureSet& features = problem.features;
+  double pairs = 0;  // of one sequence and query head
+  for (int query = 0; query < problem.query_length; ++query) {
+    const long long at = shape.tokens - problem.query_length + query;
+    long long first = 0, end = problem.causal ? at + 1 : shape.tokens;
+    if (features.window_left >= 0) first = std::max(first, at - features.window_left);
+    if (features.window_right >= 0) end = std::min(end, at + features.window_right + 1);
+    pairs += static_cast<double>(std::max(std::min(end, shape.tokens) - first, 0ll));
+  }
+  const double heads = static_cast<double>(shape.sequences) * shape.kv_heads * problem.q_heads_per_kv;
+  return 2. * (problem.head_dim + problem.v_dim()) * heads * pairs;
 }
 
 double pool_bytes(const DeviceInfo& info) { return std::max(kLeastPool, kLeastL2s * info.l2_bytes); }
@@ -176,6 +206,7 @@ Json to_json(const BenchRow& row) {
   json.update(to_json(row.timing));
   json.update({{"gb_per_s", row.gb_per_s()}, {"of_probe", row.of_probe()}});
   json["of_peak"] = row.peak_gb_per_s > 0 ? Json(row.of_peak()) : Json(nullptr);
+  json.update({{"flop", row.flop}, {"is_prefill", row.is_prefill()}, {"tflop_per_s", row.tflop_per_s()}});
   json["probe"] = to_json(row.probe.timing);
   json["probe"].update({{"gb_per_s", row.probe_gb_per_s()},
                         {"unroll", row.probe.unroll},
@@ -205,7 +236,8 @@ std::string bench_heading(const DeviceInfo& info, int kv_heads) {
   return fmt::format(
       "{}, {}; {} KV heads\n"
       "us: median, low and high of a call in CUDA graphs of 20 that alternate over caches which exceed the L2\n"
-      "probe: as many bytes only read, in the same way; registers, shared: of each launch",
+      "probe: as many bytes only read, in the same way; registers, shared: of each launch\n"
+      "TFLOP/s: of the products of calls by prefill, timed behind 150 ms of them",
       info.name, peak, kv_heads);
 }
 

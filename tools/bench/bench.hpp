@@ -24,6 +24,10 @@ struct LaunchedKernel {
 // not have.
 Result<std::vector<LaunchedKernel>> launched_kernels(const Program& program, const LaunchReport& report);
 
+// Floating-point operations of Q K^T and P V of a call, two a multiply-add: of the pairs of a query and a token that it
+// sees by `causal` and `window`. Channels count as the caller has them, without padding.
+double attention_flop(const Problem& problem, const CacheShape& shape);
+
 // Bytes of the caches over which timed calls alternate, so that none is found in the L2: 400 MB, or four times the L2
 // if that is more.
 double pool_bytes(const DeviceInfo& info);
@@ -43,12 +47,16 @@ struct BenchRow {
   bool is_causal = false;
   CacheShape shape;
   double cache_bytes = 0;    // bytes that a call has to read
+  double flop = 0;           // floating-point operations of the products of a call: attention_flop()
   Backend::Timing timing;    // time of a call
   ProbeTiming probe;         // time of reading as many bytes
   double peak_gb_per_s = 0;  // peak bandwidth of the device's memory; 0: unknown
   int blocks = 0;            // blocks of the decode launch
   std::vector<LaunchedKernel> kernels;
 
+  // Whether arithmetic binds the call, not memory: prefill attends, and rates are TFLOP/s.
+  bool is_prefill() const;
+  double tflop_per_s() const { return flop / timing.median_us / 1e6; }
   double gb_per_s() const { return cache_bytes / timing.median_us / 1e3; }
   double probe_gb_per_s() const { return cache_bytes / probe.timing.median_us / 1e3; }
   double of_probe() const { return probe.timing.median_us / timing.median_us; }
@@ -60,8 +68,8 @@ nlohmann::ordered_json to_json(const DeviceInfo& info);
 // The lines above a table: the device with its peak, and how the rows were measured.
 std::string bench_heading(const DeviceInfo& info, int kv_heads);
 std::string bench_text(const std::vector<BenchRow>& rows);
-// An HTML page with the table and two charts: GB/s over bytes of cache, with the probe as the roof, and time over
-// tokens.
+// An HTML page with the table and charts: GB/s over bytes of cache, with the probe as the roof; TFLOP/s over tokens, if
+// prefill attended; time over tokens.
 std::string bench_page(const DeviceInfo& info, int kv_heads, const std::vector<BenchRow>& rows);
 
 }  // namespace kvjit

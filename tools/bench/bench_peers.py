@@ -7,6 +7,9 @@ as rows of one head. All are timed in the same way: the median of the replays of
 alternate over caches that together exceed the L2. A peer's output is compared with attention in float32 before it is
 timed. A peer that is not installed, or refuses a shape, is printed as missing with the reason.
 
+Calls by prefill are compared by TFLOP/s, behind 150 ms of calls, which bring the board to its power limit. cuDNN has no
+causal mask by PyTorch for fewer queries than tokens: there it attends without a mask, and its products count whole.
+
     tools/bench/bench_peers.py --kvjit build/kvjit specs/attention/decode.toml --tokens 8192,32768 --kv-heads 8
 """
 
@@ -33,6 +36,8 @@ except ImportError as error:
 
 # Limit of the relative L2 error against float32. fp16 probabilities and outputs give about 5e-4, a wrong layout 1.
 MOST_ERROR = 5e-3
+# Calls that are bound by arithmetic bring the board to its power limit within this time.
+WARM_UP_MS = 150
 
 
 class Missing(Exception):
@@ -50,17 +55,24 @@ class Shape:
     group: int  # query heads of a KV head
     queries: int  # of each sequence
     is_causal: bool  # False for one query, which sees every token
+    is_prefill: bool  # kvjit attends by prefill
 
     @staticmethod
     def of(row: dict[str, Any]) -> Shape:
         """The shape of a row of `kvjit bench --json`."""
         return Shape(row["batch"], row["kv_heads"], row["tokens"], row["head_dim"], row["q_heads_per_kv"],
-                     row["query_length"], row["is_causal"] and row["query_length"] > 1)
+                     row["query_length"], row["is_causal"] and row["query_length"] > 1, row["is_prefill"])
 
     @property
     def cache_bytes(self) -> int:
         """Bytes of K and V in fp16."""
         return 2 * 2 * self.batch * self.kv_heads * self.tokens * self.head_dim
+
+    def flop(self, sees_all: bool) -> float:
+        """Floating-point operations of both products; sees_all: without a mask."""
+        pairs = self.queries * self.tokens - (self.queries * (self.queries - 1) / 2
+                                              if self.is_causal and not sees_all else 0)
+        return 4.0 * self.head_dim * self.batch * self.kv_heads * self.group * pairs
 
 
 @dataclass
@@ -92,6 +104,7 @@ class Peer:
     first: Callable[[Tensor], Tensor]  # slices the first KV head out of a result: [group, queries, head_dim]
     keys: Tensor  # K of that head in copy 0: [tokens, head_dim]
     values: Tensor  # V of that head in copy 0
+    sees_all: bool = False  # attends without a mask, though the shape is causal
 
 
 @dataclass
@@ -102,6 +115,7 @@ class Timing:
     median_us: float
     low_us: float
     high_us: float
+    flop: float  # of the call
 
 
 def of_packed(run: Callable[[int], Tensor], shape: Shape, caches: Caches) -> Peer:
@@ -125,6 +139,37 @@ def sdpa(backend: SDPBackend) -> Callable[[Shape, Caches], Peer]:
         return of_packed(run, shape, caches)
 
     return prepare
+
+
+def of_heads(run: Callable[[int], Tensor], shape: Shape, caches: Caches, sees_all: bool) -> Peer:
+    """A peer whose results are [batch, query heads, queries, head_dim]."""
+    return Peer(run, lambda out: out[0, :shape.group], caches.k[0, 0, 0], caches.v[0, 0, 0], sees_all)
+
+
+def cudnn_prefill(shape: Shape, caches: Caches) -> Peer:
+    q = caches.q.flatten(1, 2)
+    is_square = shape.queries == shape.tokens
+
+    def run(copy: int) -> Tensor:
+        with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
+            return F.scaled_dot_product_attention(q, caches.k[copy], caches.v[copy],
+                                                  is_causal=shape.is_causal and is_square, enable_gqa=True)
+
+    return of_heads(run, shape, caches, shape.is_causal and not is_square)
+
+
+def flash_prefill(shape: Shape, caches: Caches) -> Peer:
+    bias = importlib.import_module("torch.nn.attention.bias")
+    q = caches.q.flatten(1, 2)
+    # With its own causal mask PyTorch takes FlashAttention if all heads are there.
+    k, v = (x.repeat_interleave(shape.group, 2) for x in (caches.k[:1], caches.v[:1]))
+    mask = bias.causal_lower_right(shape.queries, shape.tokens) if shape.is_causal else None
+
+    def run(_copy: int) -> Tensor:
+        with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+            return F.scaled_dot_product_attention(q, k[0], v[0], attn_mask=mask)
+
+    return of_heads(run, shape, caches, False)
 
 
 def flex(shape: Shape, caches: Caches) -> Peer:
@@ -189,17 +234,27 @@ PEERS: dict[str, dict[str, Callable[[Shape, Caches], Peer]]] = {
 }
 
 
+# The same for calls by prefill.
+PREFILL_PEERS: dict[str, dict[str, Callable[[Shape, Caches], Peer]]] = {
+    "cuDNN": {"": cudnn_prefill},
+    "flash": {"": flash_prefill},
+    "FA3": {"": flash_attention_3},
+}
+
+
 def error_of(peer: Peer, shape: Shape, caches: Caches) -> float:
     """Relative L2 error of the first KV head's output against attention in float32."""
-    scores = caches.q[0, 0].float() @ peer.keys.float().T / math.sqrt(shape.head_dim)
-    if shape.is_causal:
+    # Some query heads are enough where there are many queries.
+    heads = 1 if shape.is_prefill else shape.group
+    scores = caches.q[0, 0, :heads].float() @ peer.keys.float().T / math.sqrt(shape.head_dim)
+    if shape.is_causal and not peer.sees_all:
         last = torch.arange(shape.queries, device=scores.device)[:, None] + shape.tokens - shape.queries
         scores.masked_fill_(torch.arange(shape.tokens, device=scores.device) > last, -math.inf)
     want = scores.softmax(-1) @ peer.values.float()
-    return float((peer.first(peer.run(0)).float() - want).norm() / want.norm())
+    return float((peer.first(peer.run(0))[:heads].float() - want).norm() / want.norm())
 
 
-def timed(variant: str, peer: Peer, copies: int, calls: int, repeats: int) -> Timing:
+def timed(variant: str, peer: Peer, shape: Shape, copies: int, calls: int, repeats: int) -> Timing:
     """Times one call by graphs of `calls` calls that alternate over the copies."""
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
@@ -217,15 +272,20 @@ def timed(variant: str, peer: Peer, copies: int, calls: int, repeats: int) -> Ti
                 call += 1
     for graph in graphs:
         graph.replay()
-    times = []
     start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    for repeat in range(repeats):
+
+    def replay(repeat: int) -> float:
         start.record()
         graphs[repeat % len(graphs)].replay()
         stop.record()
         stop.synchronize()
-        times.append(1000 * start.elapsed_time(stop) / calls)
-    return Timing(variant, statistics.median(times), min(times), max(times))
+        return start.elapsed_time(stop)  # ms
+
+    warm_ms = 0.0
+    while shape.is_prefill and warm_ms < WARM_UP_MS:
+        warm_ms += replay(0)
+    times = [1000 * replay(repeat) / calls for repeat in range(repeats)]
+    return Timing(variant, statistics.median(times), min(times), max(times), shape.flop(peer.sees_all))
 
 
 def measure_all(shape: Shape, pool_bytes: float, calls: int, repeats: int, missing: list[str]) -> dict[str, Timing]:
@@ -238,12 +298,13 @@ def measure_all(shape: Shape, pool_bytes: float, calls: int, repeats: int, missi
     except torch.cuda.OutOfMemoryError:
         missing.append(f"all peers, {where}: no memory for {shape.cache_bytes} bytes of fp16 K and V a call")
         return best
-    for name, variant, prepare in [(n, v, p) for n, variants in PEERS.items() for v, p in variants.items()]:
+    peers = PREFILL_PEERS if shape.is_prefill else PEERS
+    for name, variant, prepare in [(n, v, p) for n, variants in peers.items() for v, p in variants.items()]:
         try:
             peer = prepare(shape, caches)
             if not (wrong := error_of(peer, shape, caches)) <= MOST_ERROR:
                 raise Missing(f"its result is wrong: relative error {wrong:.1e}")
-            timing = timed(variant, peer, caches.k.shape[0], calls, repeats)
+            timing = timed(variant, peer, shape, caches.k.shape[0], calls, repeats)
         except Exception as error:  # any exception of a library is a reason to print
             kind = "" if isinstance(error, Missing) else f"{type(error).__name__}: "
             reason = next(iter(str(error).strip().splitlines()), "no message")
@@ -294,18 +355,30 @@ def main() -> int:
     missing: list[str] = []
     peers: dict[Shape, dict[str, Timing]] = {}
     lines = [["program", "batch", "heads", "tokens", "kvjit us", "GB/s", *(f"{name} us  x kvjit" for name in PEERS)]]
+    prefill = [["program", "batch", "heads", "tokens", "kvjit us", "TFLOP/s",
+                *(f"{name} us  TFLOP/s  kvjit's share" for name in PREFILL_PEERS)]]
     for row in data["results"]:
         shape = Shape.of(row)
         if shape not in peers:
             peers[shape] = measure_all(shape, data["pool_bytes"], row["calls_a_repeat"], data["repeats"], missing)
-        line = [row["program"], *map(str, (shape.batch, shape.kv_heads, shape.tokens)), f"{row['median_us']:.2f}",
-                f"{row['gb_per_s']:.0f}"]
+        line = [row["program"], *map(str, (shape.batch, shape.kv_heads, shape.tokens)), f"{row['median_us']:.2f}"]
+        if shape.is_prefill:
+            line.append(f"{row['tflop_per_s']:.0f}")
+            for name in PREFILL_PEERS:
+                timing = peers[shape].get(name)
+                rate = timing.flop / timing.median_us / 1e6 if timing else 0.0
+                line.append(f"{timing.median_us:.2f}  {rate:4.0f}  {row['tflop_per_s'] / rate:5.2f}"
+                            if timing else "missing")
+            prefill.append(line)
+            continue
+        line.append(f"{row['gb_per_s']:.0f}")
         for name in PEERS:
             timing = peers[shape].get(name)
             line.append(f"{timing.variant} {timing.median_us:.2f}  {timing.median_us / row['median_us']:5.2f}"
                         if timing else "missing")
         lines.append(line)
-    print(versions(args.kvjit), table(lines), *(f"missing: {reason}" for reason in dict.fromkeys(missing)), sep="\n")
+    tables = [table(rows) for rows in (lines, prefill) if len(rows) > 1]
+    print(versions(args.kvjit), *tables, *(f"missing: {reason}" for reason in dict.fromkeys(missing)), sep="\n")
     return 0
 
 

@@ -53,6 +53,32 @@ TEST_CASE("rates and shares: of the probe by time, of the peak by the device's a
   CHECK(one.of_peak() == doctest::Approx(3019.9 / 4814.3).epsilon(1e-4));
 }
 
+TEST_CASE("operations of a call: of the pairs that causal masks and windows leave") {
+  const Registry registry = Registry::load(embedded_files()).value();
+  const auto flop = [&](const char* keys, CacheShape shape) {
+    const std::string text = "[k]\nformat = \"f16\"\n[v]\nformat = \"f16\"\n[attention]\nq_heads_per_kv = 4\n";
+    const Spec spec = parse_specs(text + keys, "s").value().at(0);
+    return attention_flop(resolve(spec, registry, "sm_90a").value(), shape);
+  };
+  const double pair = 2. * 256 * 8 * 4;  // of 8 KV heads with 4 query heads each, 128 channels of K and of V
+  CHECK(flop("query_length = 3", {1, 8, 10, 1}) == pair * 30);
+  CHECK(flop("query_length = 3\nfeatures = [\"causal\"]", {2, 8, 10, 1}) == 2 * pair * (8 + 9 + 10));
+  CHECK(flop("query_length = 3\nfeatures = [\"causal\"]\nwindow = [4, -1]", {1, 8, 10, 1}) == pair * 15);
+  CHECK(flop("query_length = 3\nwindow = [1, 1]", {1, 8, 10, 1}) == pair * (3 + 3 + 2));
+  CHECK(flop("query_length = 3\nfeatures = [\"causal\"]", {1, 8, 2, 1}) == pair * (0 + 1 + 2));
+}
+
+TEST_CASE("a call by prefill has a rate of its products, others have none") {
+  BenchRow many = row(1, 8192, 400, 40);
+  many.flop = 2e11;
+  CHECK(bench_text({many}).find(" 500 ") == std::string::npos);
+  many.kernels[0].role = "prefill";
+  CHECK(many.tflop_per_s() == doctest::Approx(500));
+  CHECK(bench_text({many}).find(" 500 ") != std::string::npos);
+  CHECK(to_json(many)["is_prefill"] == true);
+  CHECK(count(bench_page(h200(), 8, {many}), "TFLOP/s") >= 2);
+}
+
 TEST_CASE("copies exceed the L2 several times, and are one where one cache does") {
   DeviceInfo info = h200();
   CHECK(copies_for(4.3e6, info) == 94);  // 4 x 60 MiB is less than 400 MB
