@@ -88,6 +88,7 @@ struct ProgramSource : AttentionShape {
       query_chunks = 1;  // chunks of so many rows that make up the query rows of a KV head
   int tile_tokens = 0;   // tokens of a tile of decode
   int prefill_rows = 0;  // query rows of a work tile of prefill; 0: the program has no prefill
+  bool chooses_prefill = false;  // whether a call that asks for neither takes prefill on a GPU, and not decode
   // The steps of `decode` beside attention: it rotates Q, merges KV splits, rotates the output. If `merge` merges, it
   // also rotates the output.
   bool rotates_queries = false, fuses_merge = false, rotates_output = false;

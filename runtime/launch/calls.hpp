@@ -32,8 +32,9 @@ const char* to_string(kv::CheckedArray array);
 // Succeeds if the record is empty. Else fails with bad_input and describes the value that it holds.
 Result<void> check_passed(const kv::CheckRecord& record);
 
-// Which kernel attends where a program has both decode and prefill. chosen: on a GPU prefill, if its work tiles keep
-// half of the multiprocessors busy, else decode (prefill.cpp). Asking a program for prefill that has none is an error.
+// Which kernel attends where a program has both decode and prefill. chosen: on a GPU prefill, from 512 query rows of a
+// KV head on and without a mask of numbers, else decode (prefill.cpp). Asking a program for prefill that has none is an
+// error.
 enum class ManyRows { chosen, decode, prefill };
 
 // One attention call.

@@ -129,14 +129,14 @@ Result<void> check_call(const ProgramSource& source, const AttentionCall& call, 
 }  // namespace
 
 std::size_t Program::workspace_bytes(const AttentionCall& call) const {
-  return lay_out(source_, call, most_blocks(source_, context_->backend()->info(), call)).bytes;
+  return lay_out(source_, context_->backend()->info(), call).bytes;
 }
 
 // The common code of attention and reference. readable: launches `reference` in place of `decode` and `merge`.
 Result<LaunchReport> Program::run(bool readable, const AttentionCall& call, DevicePointer workspace,
                                   Stream stream) const {
   const DeviceInfo& device = context_->backend()->info();
-  const Workspace layout = lay_out(source_, call, most_blocks(source_, device, call));
+  const Workspace layout = lay_out(source_, device, call);
   KV_CHECK(check_call(source_, call, layout, workspace));
   KV_CHECK(check_features(source_, call));
   if (!readable) KV_CHECK(check_new_rows(source_, call));
@@ -197,6 +197,11 @@ Result<LaunchReport> Program::run(bool readable, const AttentionCall& call, Devi
   args.out = out;
   args.scale_log2 = static_cast<float>(scale_log2(source_, call));
   args.value_scale = call.v_tensor_scale;
+  const auto take_splits = [&] {
+    args.split_counters = reinterpret_cast<kv::u32*>(workspace);
+    args.partial = reinterpret_cast<float*>(workspace + layout.partial);
+    args.partial_state = reinterpret_cast<float*>(workspace + layout.state);
+  };
   const auto heads = static_cast<unsigned>(scheduler_heads(source_, call)),
              sequences = static_cast<unsigned>(call.sequences);
   if (readable) {
@@ -207,14 +212,14 @@ Result<LaunchReport> Program::run(bool readable, const AttentionCall& call, Devi
                       : step_featured(Role::reference, grid, args));
   } else if (by_prefill) {
     args.scheduler = prefill_schedule(source_, device, call);
+    take_splits();
     const Grid grid{static_cast<unsigned>(args.scheduler.blocks), 1, 1};
     KV_CHECK(is_paged ? step_featured(Role::prefill, grid, kv::PagedAttentionArgs{args, call.k_table, call.v_table})
                       : step_featured(Role::prefill, grid, args));
   } else {
     const bool is_merged_apart = needs_merge_kernel(source_, device, call);
-    args.split_counters = is_merged_apart ? nullptr : reinterpret_cast<kv::u32*>(workspace);
-    args.partial = reinterpret_cast<float*>(workspace + layout.partial);
-    args.partial_state = reinterpret_cast<float*>(workspace + layout.state);
+    take_splits();
+    if (is_merged_apart) args.split_counters = nullptr;
     const Grid grid{static_cast<unsigned>(args.scheduler.blocks), 1, 1};
     const auto attend = [&]() -> Result<void> {
       if (!source_.append && is_paged)

@@ -11,11 +11,18 @@
 namespace kvjit {
 namespace {
 
-// Work tiles of a call: prefill_rows query rows of one KV head of one sequence each.
+constexpr int kCpuBlocks = 4;    // the CPU back-end has no multiprocessors; some calls of tests are split
+constexpr int kMostSplits = 15;  // a counter has four bits for a warp
+// What storing and merging costs, in shares of the time of a work tile: once, and for each split.
+constexpr double kMergeCost = 0.06, kSplitCost = 0.004;
+constexpr long long kMostCounters = kCounterBytes / sizeof(kv::u32);
+
+// Work tiles of a sequence: prefill_rows query rows of one KV head each.
 long long work_tiles(const ProgramSource& source, const AttentionCall& call) {
-  return ceil_div(source.query_rows(), std::max(source.prefill_rows, 1)) *
-         (static_cast<long long>(call.sequences) * call.kv_heads);
+  return ceil_div(source.query_rows(), std::max(source.prefill_rows, 1)) * static_cast<long long>(call.kv_heads);
 }
+
+long long multiprocessors(const DeviceInfo& device) { return device.is_gpu ? device.multiprocessors : kCpuBlocks; }
 
 }  // namespace
 
@@ -25,18 +32,38 @@ Result<bool> takes_prefill(const ProgramSource& source, const DeviceInfo& device
     return fail(Code::unsupported, fmt::format("program {} has no prefill kernel", source.id), {},
                 {"`kvjit explain` says why"});
   if (!has_prefill || call.many_rows != ManyRows::chosen) return has_prefill && call.many_rows == ManyRows::prefill;
-  // A block of prefill has a multiprocessor to itself and is about twice as fast as one of decode over many rows. It is
-  // chosen for speed alone, so not on the CPU back-end.
-  return device.is_gpu && work_tiles(source, call) * 2 >= device.multiprocessors;
+  return device.is_gpu && source.chooses_prefill;  // it is chosen for speed alone
+}
+
+// The number that finishes the work tiles of one sequence first, where blocks have a multiprocessor each.
+int prefill_splits(const ProgramSource& source, const DeviceInfo& device, const AttentionCall& call) {
+  const long long tiles = std::max(work_tiles(source, call), 1ll), blocks = multiprocessors(device);
+  if (tiles >= 2 * blocks || tiles * call.sequences > kMostCounters) return 1;
+  int best = 1;
+  double least = 0;
+  for (int splits = 1; splits <= kMostSplits; ++splits) {
+    const double time = static_cast<double>(ceil_div(tiles * splits, blocks)) / splits +
+                        (splits > 1 ? kMergeCost + kSplitCost * splits : 0);
+    if (splits == 1 || time < least) best = splits, least = time;
+  }
+  return best;
 }
 
 kv::SchedulerArgs prefill_schedule(const ProgramSource& source, const DeviceInfo& device, const AttentionCall& call) {
   kv::SchedulerArgs schedule{};
   schedule.lengths = call.lengths;
   schedule.tokens = call.tokens, schedule.sequences = call.sequences, schedule.kv_heads = call.kv_heads;
-  const long long most = call.blocks > 0 ? call.blocks : device.is_gpu ? device.multiprocessors : 2;
-  schedule.blocks = static_cast<int>(std::clamp(work_tiles(source, call), 1ll, most));
+  const int splits = prefill_splits(source, device, call);
+  schedule.splits_per_head = static_cast<kv::u32>(splits);
+  const long long most = call.blocks > 0 ? call.blocks : multiprocessors(device);
+  schedule.blocks = static_cast<int>(std::clamp(work_tiles(source, call) * call.sequences * splits, 1ll, most));
   return schedule;
+}
+
+long long prefill_slots(const ProgramSource& source, const DeviceInfo& device, const AttentionCall& call) {
+  if (source.kernels.count(Role::prefill) == 0) return 0;
+  const int splits = prefill_splits(source, device, call);
+  return splits == 1 ? 0 : work_tiles(source, call) * call.sequences * splits;
 }
 
 }  // namespace kvjit

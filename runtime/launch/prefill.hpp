@@ -10,8 +10,16 @@ namespace kvjit {
 // asks for prefill and the program has none.
 Result<bool> takes_prefill(const ProgramSource& source, const DeviceInfo& device, const AttentionCall& call);
 
+// KV splits of a work tile, at most: more than one where the work tiles of one sequence leave multiprocessors idle. The
+// number depends on the query rows and KV heads of a sequence and on the device, never on the batch or the lengths. So
+// a sequence has the same bits in any batch. A call of more than 8,192 work tiles is not split: it has no counters.
+int prefill_splits(const ProgramSource& source, const DeviceInfo& device, const AttentionCall& call);
+
 // The arguments by which blocks of prefill find their work tiles (templates/kernels/prefill/work_tiles.cuh): lengths,
-// heads, and the number of blocks.
+// heads, splits, and the number of blocks.
 kv::SchedulerArgs prefill_schedule(const ProgramSource& source, const DeviceInfo& device, const AttentionCall& call);
+
+// Partial results that a call by prefill stores: one for each split of each work tile, 0 without splits.
+long long prefill_slots(const ProgramSource& source, const DeviceInfo& device, const AttentionCall& call);
 
 }  // namespace kvjit

@@ -2,14 +2,16 @@
 // SPDX-License-Identifier: MIT
 #include "runtime/launch/workspace.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "runtime/base/sizes.hpp"
+#include "runtime/launch/prefill.hpp"
 #include "runtime/launch/tile_schedule.hpp"
 
 namespace kvjit {
 
-Workspace lay_out(const ProgramSource& source, const AttentionCall& call, int blocks) {
+Workspace lay_out(const ProgramSource& source, const DeviceInfo& device, const AttentionCall& call) {
   // `reference` reads Q that `rotate_q` rotated, and `rotate_out` rotates its output back. So the workspace has these
   // rows even if `decode` rotates Q and the output itself.
   const auto dense = [&](const SideInfo& side) {
@@ -17,15 +19,18 @@ Workspace lay_out(const ProgramSource& source, const AttentionCall& call, int bl
   };
   // The index of a partial result is its block's number plus its batch-head's (TileScheduler::partial_index of
   // kernels/decode/tile_scheduler.cuh).
-  const std::size_t slots =
-      plus(product(1, call.sequences, scheduler_heads(source, call)), static_cast<std::size_t>(blocks));
+  const std::size_t slots = plus(product(1, call.sequences, scheduler_heads(source, call)),
+                                 static_cast<std::size_t>(most_blocks(source, device, call)));
   const std::size_t states = times(times(slots, source.rows), sizeof(float));
+  // Splits of prefill: templates/kernels/prefill/splits.cuh.
+  const std::size_t many = product(sizeof(float), prefill_slots(source, device, call), source.prefill_rows);
+  constexpr int kStateFloats = 8;  // of a row: four lanes share it
   Workspace layout;
   std::size_t end = kCounterBytes;
   const auto place = [&end](std::size_t bytes) { return std::exchange(end, rounded(plus(end, bytes))); };
   layout.rotated_q = place(source.k.is_transformed ? dense(source.k) : 0);
-  layout.partial = place(times(states, source.v.rotated_dim));
-  layout.state = place(times(states, 2));
+  layout.partial = place(times(std::max(states, many), source.v.rotated_dim));
+  layout.state = place(std::max(times(states, 2), times(many, kStateFloats)));
   layout.unrotated_out = place(source.v.is_transformed ? dense(source.v) : 0);
   layout.bytes = end;
   return layout;

@@ -10,18 +10,19 @@
 #include <cstddef>
 
 #include "generator/source.hpp"
+#include "runtime/device/backend.hpp"
 #include "runtime/launch/calls.hpp"
 
 namespace kvjit {
 
 struct Workspace {
   std::size_t rotated_q = 0;      // byte offset: f32 rows of Q in the rotated domain
-  std::size_t partial = 0;        // byte offset: f32 outputs of splits, not normalized, [slot][row][V's rotated_dim]
-  std::size_t state = 0;          // byte offset: f32 row maximum and denominator of splits, [slot][row][2]
+  // The layouts of decode: [slot][row][V's rotated_dim] and [slot][row][2]. Splits of prefill take the same places.
+  std::size_t partial = 0;        // byte offset: f32 outputs of splits, not normalized
+  std::size_t state = 0;          // byte offset: f32 row maxima and denominators of splits
   std::size_t unrotated_out = 0;  // byte offset: f32 rows of the output before its rotation
   std::size_t bytes = 0;          // size of the workspace in bytes; kTooMuch if that does not fit 64 bits
 };
-// `blocks`: the most that `decode` is launched with (most_blocks of tile_schedule.hpp).
-Workspace lay_out(const ProgramSource& source, const AttentionCall& call, int blocks);
+Workspace lay_out(const ProgramSource& source, const DeviceInfo& device, const AttentionCall& call);
 
 }  // namespace kvjit

@@ -519,6 +519,15 @@ inline void open_tensor_order(int) {}
 inline void await_tensor_order(int, KV_SITE) { sync_warp(file, line); }
 inline void pass_tensor_order(int) {}
 inline void finish_before_barrier(float) {}
+inline u32 add_arrival(u32* counter, u32 add) {
+  const u32 before = *counter;
+  *counter += add;
+  return before;
+}
+inline u32 add_warp_arrival(u32* counter, u32 add, KV_SITE) {
+  sync_warp(file, line);
+  return shfl(lane() == 0 ? add_arrival(counter, add) : 0, 0, file, line);
+}
 inline void wgmma_64x128x16_transposed(float (&d)[64], const u32 (&p)[32], SharedAddress operand, int step, KV_SITE) {
   const u32 a[4] = {p[4 * step], p[4 * step + 1], p[4 * step + 2], p[4 * step + 3]};
   wgmma_64x128x16_of<true, true>(f32_from_f16, d, a, operand, step, file, line);

@@ -38,6 +38,20 @@ KV_DEVICE void finish_before_barrier(float sum) {
                : "memory");
 }
 
+// As count_arrival and count_warp_arrival (device/simt.cuh), but several counters share a word: adds `add` to it.
+KV_DEVICE u32 add_arrival(u32* counter, u32 add) {
+  u32 before;
+  asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], %2;" : "=r"(before) : "l"(counter), "r"(add) : "memory");
+  return before;
+}
+KV_DEVICE u32 add_warp_arrival(u32* counter, u32 add) {
+  u32 before = 0;
+  sync_warp();
+  if (lane() == 0) before = add_arrival(counter, add);
+  sync_warp();
+  return shfl(before, 0);
+}
+
 // d[64 x 128] += a[64 x 16] b[16 x 128]. The operand holds b transposed with regard to wgmma_64x128x16: entry (k, n) is
 // at operand_place(k, n). `step` says which 16 of its 128 k are multiplied. a: the words 4 step .. 4 step + 3.
 KV_DEVICE unsigned long long step_of_transposed(SharedAddress operand, int step) {

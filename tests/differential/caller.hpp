@@ -20,6 +20,7 @@ class Caller {
   struct Shape {
     int sequences = 1, tokens = 1, blocks = 0;
     std::vector<int> lengths = {};  // tokens of each sequence; empty: the call passes no lengths
+    ManyRows many_rows = ManyRows::chosen;
   };
 
   Caller(const std::shared_ptr<Context>& context, const Planned& one, const CacheShape& capacity,
@@ -87,7 +88,9 @@ class Caller {
     return at;
   }
   std::size_t dim() const { return std::size_t(one_.test.head_dim); }
-  std::size_t values() const { return std::size_t(capacity_.kv_heads * one_.test.gqa) * dim(); }  // a sequence
+  std::size_t values() const {  // of a sequence: [query head][query][dim]
+    return std::size_t(capacity_.kv_heads * one_.test.gqa * one_.test.query_length) * dim();
+  }
 
   // Places rows as [sequence][token][head]. Bytes around rows are 0xff, so that a scale read from there is NaN.
   void place(int side, const Placement& placement) {
@@ -111,9 +114,10 @@ class Caller {
 
   AttentionCall call(const Shape& shape) {
     AttentionCall call;
-    const auto row = (long long)(values());
-    call.q = {pointer<void>(q_at_), row, row, one_.test.head_dim};
-    call.out = {pointer<void>(out_at_), row, row, one_.test.head_dim};
+    const auto sequence = (long long)(values()), query = (long long)(dim()), head = query * one_.test.query_length;
+    call.q = {pointer<void>(q_at_), sequence, query, head};
+    call.out = {pointer<void>(out_at_), sequence, query, head};
+    call.many_rows = shape.many_rows;
     call.k = sides_[0], call.v = sides_[1];
     call.sequences = shape.sequences, call.kv_heads = capacity_.kv_heads;
     call.tokens = shape.tokens, call.blocks = shape.blocks;
@@ -133,9 +137,9 @@ class Caller {
           attended[side].insert(attended[side].end(), first, first + std::ptrdiff_t(std::size_t(tokens) * dim()));
         }
       const auto q = q_.begin() + std::ptrdiff_t(std::size_t(s) * values());
-      const auto one = oracle_attention(
-          {capacity_.kv_heads * one_.test.gqa, capacity_.kv_heads, 1, tokens, one_.test.head_dim, false, 0},
-          std::vector<double>(q, q + std::ptrdiff_t(values())), attended[0], attended[1]);
+      const auto one = oracle_attention({capacity_.kv_heads * one_.test.gqa, capacity_.kv_heads, one_.test.query_length,
+                                         tokens, one_.test.head_dim, one_.test.is_causal, 0},
+                                        std::vector<double>(q, q + std::ptrdiff_t(values())), attended[0], attended[1]);
       all.insert(all.end(), one.begin(), one.end());
     }
     return all;

@@ -15,6 +15,7 @@ Result<void> make_prefill(const FamilyInput& input, ProgramSource& program) {
   }
   plan->name = input.problem.id + "." + input.problem.arch.name;
   program.prefill_rows = plan->rows();
+  program.chooses_prefill = plan->is_chosen;
   program.decisions.insert(program.decisions.end(), plan->decisions.begin(), plan->decisions.end());
   program.kernels[Role::prefill] = emit_prefill(*plan, input.registry);
   return {};

@@ -13,6 +13,7 @@ namespace {
 constexpr int kSector = 32;     // bytes; copied rows begin at a sector (templates/kernels/decode/unaligned_rows.cuh)
 constexpr int kReadSlack = 16;  // bytes that a lane read may take behind the last staged row
 constexpr int kBarrierBytes = 64;
+constexpr int kLeastChosenRows = 512;                 // from here on it is faster than decode (NOTES.md)
 constexpr int kScoreScaleBytes = kPrefillTokens * 4;  // of a stage of K
 
 int round_up(int v, int to) { return (v + to - 1) / to * to; }
@@ -199,9 +200,9 @@ Result<PrefillPlan> plan_prefill(const Problem& problem) {
   plan.shared_bytes = plan.ring_at + ring_bytes;
   // The block is launched with 168 registers a thread: 65,536 over 384 threads, in multiples of 8. The roles share
   // these 168 x 384 and no more.
-  plan.producer_registers = plan.copies_rows ? 24 : 56;
-  plan.consumer_registers = plan.copies_rows ? 240 : 224;
-  static_assert(128 * 24 + 256 * 240 == 168 * kPrefillThreads && 128 * 56 + 256 * 224 == 168 * kPrefillThreads);
+  plan.producer_registers = plan.copies_rows ? 40 : 56;
+  plan.consumer_registers = plan.copies_rows ? 232 : 224;
+  static_assert(128 * 40 + 256 * 232 == 168 * kPrefillThreads && 128 * 56 + 256 * 224 == 168 * kPrefillThreads);
 
   const SidePlan* const sides[] = {&plan.k, &plan.v};
   for (int i = 0; i < 2; ++i)
@@ -212,13 +213,18 @@ Result<PrefillPlan> plan_prefill(const Problem& problem) {
                                           i == 0 && plan.scales_scores ? ", scales times scores" : "",
                                           plan.copies_rows ? 0 : sides[i]->stage_bytes),
                               {}});
-  plan.decisions.push_back({"prefill",
-                            fmt::format("{} rows a block", plan.rows()),
-                            fmt::format("one warpgroup produces ({} registers, ring of {} stages of {} tokens a warp), "
-                                        "two consume ({} registers); calls whose work "
-                                        "tiles do not keep half of the multiprocessors busy go through decode",
-                                        plan.producer_registers, plan.ring, plan.stage_tokens, plan.consumer_registers),
-                            {}});
+  plan.is_chosen = problem.query_rows() >= kLeastChosenRows && !problem.features.mask;
+  plan.decisions.push_back(
+      {"prefill",
+       fmt::format("{} rows a block", plan.rows()),
+       fmt::format("one warpgroup produces ({} registers, ring of {} stages of {} tokens a warp), two consume ({} "
+                   "registers); {}",
+                   plan.producer_registers, plan.ring, plan.stage_tokens, plan.consumer_registers,
+                   plan.is_chosen ? "calls on a GPU take it"
+                   : problem.features.mask
+                       ? "calls take decode, which is faster where each score loads an element of a mask"
+                       : fmt::format("calls take decode, which is faster below {} rows", kLeastChosenRows)),
+       {}});
   return plan;
 }
 

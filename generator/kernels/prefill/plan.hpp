@@ -22,8 +22,9 @@ struct PrefillPlan : AttentionShape {
   int producer_registers = 0, consumer_registers = 0;  // of a thread, once registers have moved
   bool scales_scores = false;                          // K's rows have one scale each, which multiplies scores
   int blocks = 2,                                      // of 64 query rows that a consumer has
-      stages = 2;       // of K, and of V, as halves; heads of more than 128 dimensions leave room and registers for one
-  int query_bytes = 0;  // of the queries of one consumer, where its output passes through as floats
+      stages = 2;  // of K, and of V, as halves; heads of more than 128 dimensions leave room and registers for one
+  bool is_chosen = false;  // calls take prefill, and not decode, unless they ask for decode
+  int query_bytes = 0;     // of the queries of one consumer, where its output passes through as floats
   int output_passes = 1;
   // Shared memory of a block, in bytes from its start: the queries of both consumers, the stages of K and of V, the
   // producer's rings, tables, barriers, the stages of scales of scores.

@@ -3,8 +3,10 @@
 //   S [64 rows x 128 tokens] = Q [64 x kKeyDim] K^T [kKeyDim x 128]    both operands in shared memory
 //   O [64 rows x kValueDim] += P [64 x 128] V [128 x kValueDim]        P = 2^(S - reference maximum) in registers
 //
-// The warpgroups take turns at the tensor cores. In its turn a warpgroup multiplies P V of the block before and Q K^T
-// of this block, and passes the turn on within Q K^T; its softmax then runs beside the products of the other one.
+// The warpgroups take turns at the tensor cores, and the softmax of one runs beside the products of the other. With two
+// blocks, a warpgroup multiplies P V of the block before and Q K^T of this block in one turn. With one block, and one
+// stage of K and of V, these are two turns: both warpgroups multiply K, then both multiply V, and while they are at one
+// of the two the producer fills the other.
 //
 // The online softmax is relative to a reference maximum that moves only when a score is more than kSlack above it, so
 // the output is hardly ever rescaled, and probabilities are at most 2^kSlack.
@@ -12,6 +14,7 @@
 #pragma once
 #include "kernels/prefill/producer.cuh"
 #include "kernels/prefill/rows.cuh"
+#include "kernels/prefill/splits.cuh"
 
 namespace kv {
 
@@ -59,16 +62,37 @@ struct RowSoftmax {
   }
 };
 
-// Multiplies the scores of each token by its scale. scales: those of the tile.
-KV_DEVICE void scale_scores(float (&s)[64], SharedAddress scales) {
-  const int c = lane() & 3;
-  KV_UNROLL
-  for (int t = 0; t < 16; ++t) {
-    u32 of_columns[2];
-    load_staged_u64(of_columns, scales + (8 * t + 2 * c) * 4);
+// The scales of a tile's tokens, which multiply scores. The first are loaded while the products run, and each of the
+// others some products ahead.
+template <class Plan>
+struct ScoreScales {
+  static constexpr int kAhead = 2;  // times four factors in registers
+  u32 ahead[kAhead][4];
+  SharedAddress at;
+
+  KV_DEVICE explicit ScoreScales(int n) : at(Stages<Plan>::score_scales(n) + (lane() & 3) * 16) {
     KV_UNROLL
-    for (int i = 0; i < 4; ++i) s[4 * t + i] *= float_of(of_columns[i % 2]);
+    for (int u = 0; u < kAhead; ++u) load_staged_u128(ahead[u], at + u * 64);
   }
+  KV_DEVICE void multiply(float (&s)[64]) {
+    KV_UNROLL
+    for (int u = 0; u < 8; ++u) {
+      u32(&factors)[4] = ahead[u % kAhead];
+      KV_UNROLL
+      for (int i = 0; i < 8; ++i) s[8 * u + i] *= float_of(factors[i / 4 * 2 + i % 2]);
+      if (u + kAhead < 8) load_staged_u128(factors, at + (u + kAhead) * 64);
+    }
+  }
+};
+struct NoScales {
+  KV_DEVICE void multiply(float (&)[64]) {}
+};
+template <class Plan>
+KV_DEVICE auto score_scales(int n) {
+  if constexpr (Plan::kScalesScores)
+    return ScoreScales<Plan>(n);
+  else
+    return NoScales{};
 }
 
 // Hides the scores of tokens that a row does not see. begin, end: the tokens that rows g and g + 8 see, from the lane's
@@ -110,11 +134,17 @@ KV_DEVICE PlainRule<Plan> rule_of(const Args&) {
   return {};
 }
 
-template <int kSums>
+// The last 1 / kPassShare of the steps of a product are a group of their own: ahead of them the turn is passed on.
+template <int kSteps>
+KV_DEVICE void commit_for_pass(int step) {
+  if (step == kSteps - kSteps / kPassShare) wgmma_commit();
+}
+template <bool kPasses, int kSums>
 KV_DEVICE void multiply_values(float (&o)[kSums], const u32 (&p)[32], SharedAddress v) {
   wgmma_begin();
   KV_UNROLL
   for (int step = 0; step < 8; ++step) {
+    if constexpr (kPasses) commit_for_pass<8>(step);
     if constexpr (kSums == 128)
       wgmma_64x256x16_transposed(o, p, v, step);
     else if constexpr (kSums == 64)
@@ -124,17 +154,24 @@ KV_DEVICE void multiply_values(float (&o)[kSums], const u32 (&p)[32], SharedAddr
   }
   wgmma_commit();
 }
-// Two groups of products; the turn is passed on between them.
 template <int kSteps>
 KV_DEVICE void multiply_keys(float (&s)[64], SharedAddress q, SharedAddress k) {
   wgmma_begin();
   wgmma_64x128x16<false>(s, q, k, 0);
   KV_UNROLL
   for (int step = 1; step < kSteps; ++step) {
-    if (step == kSteps - kSteps / kPassShare) wgmma_commit();
+    commit_for_pass<kSteps>(step);
     wgmma_64x128x16<true>(s, q, k, step);
   }
   wgmma_commit();
+}
+// Passes the turn on and waits for the products.
+template <int kSums>
+KV_DEVICE void finish_products(float (&sums)[kSums], int group) {
+  wgmma_wait<1>();
+  pass_tensor_order(group);
+  wgmma_wait<0>();
+  settle_sums(sums);
 }
 
 template <class Plan, class Args>
@@ -158,7 +195,7 @@ KV_DEVICE void consume(const Args& args) {
   int n = 0;  // the stage of the present tile
   KV_NO_UNROLL
   for (int round = 0; works.at(round, work); ++round) {
-    const int first_row = work.first_row + group * (kBlocks * kBlockRows);
+    int first_row = work.first_row + group * (kBlocks * kBlockRows);
     sync_team<4>();  // all warps have left the place of the queries
     load_queries<Plan>(args.q, work, first_row, q);
     publish_operands();
@@ -169,48 +206,72 @@ KV_DEVICE void consume(const Args& args) {
       KV_UNROLL
       for (int i = 0; i < kSums; ++i) o[b][i] = 0.f;
     }
-    KV_NO_UNROLL
-    for (int tile = work.first_tile; tile < work.end_tile; ++tile, ++n) {
-      const bool is_first = tile == work.first_tile;
+    bool has_rows = true;  // whether the warp writes its rows
+    // The softmax of a block: its scores become the probabilities p.
+    const auto attend = [&](int b, int tile) {
+      rule.apply(s, work, first_row + b * kBlockRows + warp() % 4 * 16 + g, tile, unit);
+      softmax[b].apply(s, o[b], kChangesScores ? 1.f : unit);
       KV_UNROLL
-      for (int b = 0; b < kBlocks; ++b) {
-        // Where there is one block only, K of this tile implies V of the tile before: the producer fills them in order.
-        if (b == 0)
-          wait_phase(Stages::full(false, n), Stages::parity(n));
-        else if (b == 1)
-          wait_phase(Stages::full(true, n), Stages::parity(n));
+      for (int i = 0; i < 32; ++i) p[i] = pack_f16x2(s[2 * i], s[2 * i + 1]);
+      keep_words(p);
+      finish_before_barrier(softmax[b].sum[0] + softmax[b].sum[1]);
+    };
+    if constexpr (kBlocks == 1) {
+      KV_NO_UNROLL
+      for (int tile = work.first_tile; tile < work.end_tile; ++tile, ++n) {
+        wait_phase(Stages::full(false, n), Stages::parity(n));
         await_tensor_order(group);
-        if (b > 0 || !is_first) {
-          float(&before)[kSums] = o[b > 0 ? b - 1 : kBlocks - 1];
-          multiply_values(before, p, uniform(Stages::operand(true, b > 0 ? n : n - 1)));
-          wgmma_wait<0>();
-          settle_sums(before);
-          keep_words(p);
-        }
-        multiply_keys<Plan::kKeyDim / 16>(s, q + b * kBlockBytes, uniform(Stages::operand(false, n)));
-        if (b == 0 && !is_first) Stages::leave(true, n - 1);
-        wgmma_wait<1>();
-        pass_tensor_order(group);
-        wgmma_wait<0>();
-        settle_sums(s);
-        if constexpr (Plan::kScalesScores) scale_scores(s, Stages::score_scales(n));
-        if (b == kBlocks - 1) Stages::leave(false, n);
-        rule.apply(s, work, first_row + b * kBlockRows + warp() % 4 * 16 + g, tile, unit);
-        softmax[b].apply(s, o[b], kChangesScores ? 1.f : unit);
-        KV_UNROLL
-        for (int i = 0; i < 32; ++i) p[i] = pack_f16x2(s[2 * i], s[2 * i + 1]);
+        multiply_keys<Plan::kKeyDim / 16>(s, q, uniform(Stages::operand(false, n)));
+        auto scales = score_scales<Plan>(n);
+        finish_products(s, group);
+        scales.multiply(s);
+        Stages::leave(false, n);
+        attend(0, tile);
+        wait_phase(Stages::full(true, n), Stages::parity(n));
+        await_tensor_order(group);
+        multiply_values<true>(o[0], p, uniform(Stages::operand(true, n)));
+        finish_products(o[0], group);
         keep_words(p);
-        finish_before_barrier(softmax[b].sum[0] + softmax[b].sum[1]);
+        Stages::leave(true, n);
+      }
+    } else {
+      KV_NO_UNROLL
+      for (int tile = work.first_tile; tile < work.end_tile; ++tile, ++n) {
+        const bool is_first = tile == work.first_tile;
+        KV_UNROLL
+        for (int b = 0; b < kBlocks; ++b) {
+          wait_phase(Stages::full(b > 0, n), Stages::parity(n));
+          await_tensor_order(group);
+          if (b > 0 || !is_first) {
+            float(&before)[kSums] = o[b > 0 ? b - 1 : kBlocks - 1];
+            multiply_values<false>(before, p, uniform(Stages::operand(true, b > 0 ? n : n - 1)));
+            wgmma_wait<0>();
+            settle_sums(before);
+            keep_words(p);
+          }
+          multiply_keys<Plan::kKeyDim / 16>(s, q + b * kBlockBytes, uniform(Stages::operand(false, n)));
+          if (b == 0 && !is_first) Stages::leave(true, n - 1);
+          auto scales = score_scales<Plan>(n);
+          finish_products(s, group);
+          scales.multiply(s);
+          if (b == kBlocks - 1) Stages::leave(false, n);
+          attend(b, tile);
+        }
+      }
+      if (work.end_tile > work.first_tile) {
+        multiply_values<false>(o[kBlocks - 1], p, uniform(Stages::operand(true, n - 1)));
+        wgmma_wait<0>();
+        settle_sums(o[kBlocks - 1]);
+        keep_words(p);
+        Stages::leave(true, n - 1);
       }
     }
-    if (work.end_tile > work.first_tile) {
-      if (kBlocks == 1) wait_phase(Stages::full(true, n - 1), Stages::parity(n - 1));
-      multiply_values(o[kBlocks - 1], p, uniform(Stages::operand(true, n - 1)));
-      wgmma_wait<0>();
-      settle_sums(o[kBlocks - 1]);
-      keep_words(p);
-      Stages::leave(true, n - 1);
-    }
+    // What the loop over tiles did not need is computed again, so that no registers held it.
+    works.at(int(hide_from_optimizer(u32(round))), work);
+    first_row = work.first_row + group * (kBlocks * kBlockRows);
+    if (warp_uniform(work.splits > 1)) has_rows = merge_splits<Plan>(args, work, softmax, o);
+    sync_team<4>();  // all warps have left the queries
+    if (!has_rows) continue;
     KV_UNROLL
     for (int b = 0; b < kBlocks; ++b) {
       float factor[2];

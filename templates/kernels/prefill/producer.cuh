@@ -42,9 +42,12 @@ struct Stages {
                 : Plan::kKeysAt + n % kStages * (Plan::kKeyDim / 64 * kPanelBytes);
   }
   // If Plan::kScalesScores: the scales of the tokens of a tile of K, as factors of scores. They belong to the stage of
-  // K.
+  // K. Four that a consumer's lane takes at once are neighbours: those of tokens 16 u + 2 c + {0, 1, 8, 9}.
   KV_DEVICE static SharedAddress score_scales(int n) {
     return Plan::kScoreScalesAt + n % kStages * (Plan::kTokens * 4);
+  }
+  KV_DEVICE static SharedAddress score_scale(int n, int token) {
+    return score_scales(n) + (token / 16 * 16 + token % 8 / 2 * 4 + token / 8 % 2 * 2 + token % 2) * 4;
   }
   KV_DEVICE static void open() {
     KV_NO_UNROLL
@@ -88,40 +91,68 @@ KV_DEVICE void fill_entries() {
   });
 }
 
-// The scale of a row that has one. Formats that renormalise rows divide it by the length of the row's halves.
-template <class S, int kPairs>
-KV_DEVICE float row_scale(const u32 (&h)[kPairs], SharedAddress scales) {
-  const float scale = S::scale(scales, 0);
-  if constexpr (!S::kRenormalises) return scale;
-  float square = 0.f;
-  add_squares(h, square, square);
-  return div_rn(scale, sqrt_rn(over_lanes<0, 2>(square)));
-}
+// What a lane reads of a row, before it is unpacked. Loads and stores of shared memory keep their order, so all reads
+// of a row come ahead of the first store of its halves: a load behind a store would wait for all that is computed in
+// between.
+template <class S, bool kScalesScores>
+struct RowReads {
+  static constexpr int kReads = S::kGroups * S::kReads;
+  u32 codes[kReads][S::kReadWords];
+  u32 scale[kReads],    // a half; f32, where it multiplies scores or is divided by the length of the row
+      minimum[kReads];  // a half, where scales multiply values; f32, where they multiply groups
 
-// Multiplies the halves of one lane read by their scale, in fp16.
-template <class S, int kPairs>
-KV_DEVICE void scale_read(u32 (&h)[kPairs], SharedAddress scales, int read, int c) {
-  if constexpr (S::kScalesValues) {
-    const int i = scale_index<S>(read, c);
-    scale_pairs(h, f16_from_f32(S::scale(scales, i)) * 0x10001u, S::minimum_half(scales, i) * 0x10001u);
-  } else if constexpr (S::kRenormalises) {
-    scale_pairs(h, f16_from_f32(row_scale<S>(h, scales)) * 0x10001u, 0u);
-  } else if constexpr (S::kAddsMinima) {
-    scale_pairs(h, S::scale_half(scales, 0) * 0x10001u, f16_from_f32(S::minimum(scales, 0)) * 0x10001u);
-  } else if constexpr (S::kScalesGroups) {
-    const u32 scale = S::scale_half(scales, 0) * 0x10001u;
+  template <class Side>
+  KV_DEVICE void load(SharedAddress stage, int row, u32 misalignment, int c) {
     KV_UNROLL
-    for (int i = 0; i < kPairs; ++i) h[i] = mul_f16x2(h[i], scale);
+    for (int i = 0; i < kReads; ++i) {
+      const int group = i / S::kReads, read = i % S::kReads;
+      if constexpr (!S::kIsMasked)
+        load_codes<S>(stage + (row & ~7) * Side::kPitch, (row & 7) * Side::kPitch + misalignment, group, read, c,
+                      codes[i]);
+      const SharedAddress scales = scales_of<Side, S>(stage, misalignment, row, group, c);
+      if constexpr (S::kScalesValues) {
+        const int at = scale_index<S>(read, c);
+        scale[i] = f16_from_f32(S::scale(scales, at)), minimum[i] = S::minimum_half(scales, at);
+      } else if constexpr (kScalesScores || S::kRenormalises) {
+        scale[i] = bits_of(S::scale(scales, 0));
+      } else if constexpr (S::kScalesGroups) {
+        scale[i] = S::scale_half(scales, 0);
+        if constexpr (S::kAddsMinima) minimum[i] = bits_of(S::minimum(scales, 0));
+      }
+    }
   }
-}
+  // The scale of a row that has one. Formats that renormalise rows divide it by the length of the row's halves.
+  template <int kPairs>
+  KV_DEVICE float of_row(const u32 (&h)[kPairs]) const {
+    if constexpr (!S::kRenormalises) return float_of(scale[0]);
+    float square = 0.f;
+    add_squares(h, square, square);
+    return div_rn(float_of(scale[0]), sqrt_rn(over_lanes<0, 2>(square)));
+  }
+  // Multiplies the halves of lane read i by their scale, in fp16.
+  template <int kPairs>
+  KV_DEVICE void apply(u32 (&h)[kPairs], int i) const {
+    if constexpr (S::kScalesValues) {
+      scale_pairs(h, scale[i] * 0x10001u, minimum[i] * 0x10001u);
+    } else if constexpr (S::kRenormalises) {
+      scale_pairs(h, f16_from_f32(of_row(h)) * 0x10001u, 0u);
+    } else if constexpr (S::kAddsMinima) {
+      scale_pairs(h, scale[i] * 0x10001u, f16_from_f32(float_of(minimum[i])) * 0x10001u);
+    } else if constexpr (S::kScalesGroups) {
+      KV_UNROLL
+      for (int j = 0; j < kPairs; ++j) h[j] = mul_f16x2(h[j], scale[i] * 0x10001u);
+    }
+  }
+};
 
-// Converts the warp's staged tokens to rows of the operand. token: the first of them in the tile. If the side's rows
-// have one scale each (kScalesScores), the scale does not multiply the halves: times `unit` it is stored in stage n for
+// Converts the warp's staged tokens to rows of the operand. token: the first of them in the tile. If K's rows have one
+// scale each (Plan::kScalesScores), the scale does not multiply the halves: times `unit` it is stored in stage n for
 // the consumers, who multiply the scores of the token by it in fp32. The rounding of a product with the scale would be
 // the same for all values of a row that have one code, and so not average out.
-template <class Plan, class Side, bool kScalesScores>
+template <class Plan, class Side, bool kIsV>
 KV_DEVICE void convert(SharedAddress stage, SharedAddress operand, int token, const u8* first_row, i64 token_stride,
                        [[maybe_unused]] int n, [[maybe_unused]] float unit) {
+  constexpr bool kScalesScores = !kIsV && Plan::kScalesScores;
   const int g = lane() >> 2, c = lane() & 3;
   for_each(typename Side::Sections{}, [&](auto section) {
     using S = decltype(section);
@@ -132,23 +163,23 @@ KV_DEVICE void convert(SharedAddress stage, SharedAddress operand, int token, co
       const int row = first + g;
       // Rows that differ by a multiple of sixteen are misaligned alike; stages of eight tokens begin between them.
       const u32 misalignment = row_misalignment<Side>(first_row, token_stride, Plan::kTile % 16 ? token + row : row);
+      RowReads<S, kScalesScores> reads;
+      reads.template load<Side>(stage, row, misalignment, c);
       KV_UNROLL
       for (int i = 0; i < S::kGroups * S::kReads; ++i) {
-        const int group = i / S::kReads, read = i % S::kReads;
         u32 h[S::kReadCodes / 2];
-        const SharedAddress scales = scales_of<Side, S>(stage, misalignment, row, group, c);
         if constexpr (S::kIsMasked) {
-          masked_row<S>(stage + row * Side::kPitch + misalignment + group * S::kBlockStride, scales, c, h);
+          const int group = i / S::kReads;
+          masked_row<S>(stage + row * Side::kPitch + misalignment + group * S::kBlockStride,
+                        scales_of<Side, S>(stage, misalignment, row, group, c), c, h);
         } else {
-          u32 w[S::kReadWords];
-          load_codes<S>(stage + first * Side::kPitch, g * Side::kPitch + misalignment, group, read, c, w);
-          S::Read::row(w, h, entries);
+          S::Read::row(reads.codes[i], h, entries);
         }
         if constexpr (kScalesScores) {
-          const float scale = row_scale<S>(h, scales) * unit;
-          if (c == 0) store_shared_u32(Stages<Plan>::score_scales(n) + (token + row) * 4, bits_of(scale));
+          const float scale = reads.of_row(h) * unit;
+          if (c == 0) store_shared_u32(Stages<Plan>::score_scale(n, token + row), bits_of(scale));
         } else {
-          scale_read<S>(h, scales, read, c);
+          reads.apply(h, i);
         }
         KV_UNROLL
         for (int j = 0; j < S::kReadCodes / 8; ++j)
@@ -195,9 +226,8 @@ struct SideProducer {
     const int token = (part % kParts * kWarps + warp()) * kTile;
     sync_warp();
     if (part % kParts == 0) wait_phase(Stages<Plan>::empty(kIsV, n), Stages<Plan>::parity(n) ^ 1);
-    convert<Plan, Side, !kIsV && Plan::kScalesScores>(ring + part % kRing * Side::kStageBytes,
-                                                      Stages<Plan>::operand(kIsV, n), token, loader.first_row,
-                                                      loader.token_stride, n, unit);
+    convert<Plan, Side, kIsV>(ring + part % kRing * Side::kStageBytes, Stages<Plan>::operand(kIsV, n), token,
+                              loader.first_row, loader.token_stride, n, unit);
     // All lanes have read the packed rows.
     if (part % kParts == kParts - 1)
       Stages<Plan>::fill(kIsV, n);

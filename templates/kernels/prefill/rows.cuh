@@ -64,9 +64,9 @@ KV_DEVICE void store_output(const Rows& out, const WorkTile& work, int first, co
                             const float (&factor)[2], SharedAddress place) {
   constexpr int kPerLane = Plan::kValueDim / 32, kPasses = Plan::kOutputPasses, kRows = 16 / kPasses;
   const int g = lane() >> 2, c = lane() & 3, top = warp() % 4 * kRows;
-  sync_team<4>();
   KV_UNROLL
   for (int pass = 0; pass < kPasses; ++pass) {
+    sync_warp();
     KV_UNROLL
     for (int i = 0; i < kSums; i += 2) {
       const int half = i / 2 % 2, column = i / 4 * 8 + 2 * c;
@@ -91,7 +91,6 @@ KV_DEVICE void store_output(const Rows& out, const WorkTile& work, int first, co
       for (int e = 0; e < kPerLane; ++e)
         if (e * 32 + lane() < Plan::kOutputDim) Plan::store(out.data, to + e * 32 + lane(), x[e]);
     }
-    if (kPasses == 2) sync_warp();
   }
 }
 

@@ -7,6 +7,10 @@
 //   round 1    7  6  5  4
 //   round 2    8  9
 //
+// Where a sequence has few work tiles, several blocks share each of them (split-KV): each block takes a range of its
+// tiles of tokens, and the splits are merged (kernels/prefill/splits.cuh). How many splits a work tile has depends on
+// its own sequence alone, so results do not depend on what else is in the batch.
+//
 // All warps of a block walk through the same list, each for itself.
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -16,8 +20,12 @@
 
 namespace kv {
 
+constexpr int kLeastSplitTiles = 2;  // tiles of tokens of a split, at least
+
 struct WorkTile {
-  int sequence, head,    // KV head
+  int number,            // of the work tile, over all heads and sequences
+      split, splits,     // which of its splits a block has
+      sequence, head,    // KV head
       first_row,         // of the query rows of that head
       length,            // tokens of the sequence
       first_tile,        // tiles of kTokens tokens: the first that any of the rows sees,
@@ -47,29 +55,36 @@ class WorkTiles {
  public:
   KV_DEVICE WorkTiles(const SchedulerArgs& args, const Range& range) : args_(args), range_(range) {}
 
-  // The block's work tile of a round; false behind the last round. A block without a tile in the last round gets one of
-  // no tokens and no rows.
+  // The block's split of a work tile in a round; false behind the last round. A block without one in the last round, or
+  // with a split that the work tile does not need, gets one of no tokens and no rows.
   KV_DEVICE bool at(int round, WorkTile& work) const {
     constexpr int kTokens = Plan::kTokens, kGroup = Plan::kGroup;
-    const int heads = args_.sequences * args_.kv_heads, count = heads * kTilesOfHead, blocks = args_.blocks;
+    const int heads = args_.sequences * args_.kv_heads, blocks = args_.blocks, most_splits = int(args_.splits_per_head),
+              count = heads * kTilesOfHead * most_splits;
     if (round * blocks >= count) return false;
     const int i = round * blocks + (round % 2 ? blocks - 1 - block_x() : block_x());
-    if (i >= count) {
-      work = {0, 0, Plan::kAllRows, 0, 0, 0, 0, 0};
-      return true;
-    }
-    work.sequence = i % heads / args_.kv_heads, work.head = i % heads % args_.kv_heads;
-    work.first_row = (kTilesOfHead - 1 - i / heads) * Plan::kRows;
-    const int stored = args_.lengths ? args_.lengths[work.sequence] : args_.tokens;
-    work.length = clamp_to(stored, args_.tokens);
-    const int end_row = work.first_row + Plan::kRows < Plan::kAllRows ? work.first_row + Plan::kRows : Plan::kAllRows;
-    const int first_query = work.first_row / kGroup, last_query = (end_row - 1) / kGroup;
-    const int first = range_.first(work.sequence, work.length, first_query),
-              end = range_.end(work.sequence, work.length, last_query);
-    work.first_tile = end > first ? first / kTokens : 0;
-    work.end_tile = end > first ? (end + kTokens - 1) / kTokens : 0;
-    work.first_whole_tile = (range_.first(work.sequence, work.length, last_query) + kTokens - 1) / kTokens;
-    work.end_whole_tile = range_.end(work.sequence, work.length, first_query) / kTokens;
+    work = {0, 0, 1, 0, 0, Plan::kAllRows, 0, 0, 0, 0, 0};
+    if (i >= count) return true;
+    const int tile = i / most_splits, split = i % most_splits, head = tile % heads;
+    const int first_row = (kTilesOfHead - 1 - tile / heads) * Plan::kRows;
+    const int sequence = head / args_.kv_heads;
+    const int stored = args_.lengths ? args_.lengths[sequence] : args_.tokens;
+    const int length = clamp_to(stored, args_.tokens);
+    const int end_row = first_row + Plan::kRows < Plan::kAllRows ? first_row + Plan::kRows : Plan::kAllRows;
+    const int first_query = first_row / kGroup, last_query = (end_row - 1) / kGroup;
+    const int first = range_.first(sequence, length, first_query), end = range_.end(sequence, length, last_query);
+    const int first_tile = end > first ? first / kTokens : 0,
+              tiles = end > first ? (end + kTokens - 1) / kTokens - first_tile : 0;
+    const int useful = (tiles + kLeastSplitTiles - 1) / kLeastSplitTiles,
+              splits = clamp_to(useful, most_splits) > 1 ? clamp_to(useful, most_splits) : 1;
+    if (split >= splits) return true;
+    work.number = tile, work.split = split, work.splits = splits;
+    work.sequence = sequence, work.head = head % args_.kv_heads;
+    work.first_row = first_row, work.length = length;
+    work.first_tile = first_tile + tiles * split / splits;
+    work.end_tile = first_tile + tiles * (split + 1) / splits;
+    work.first_whole_tile = (range_.first(sequence, length, last_query) + kTokens - 1) / kTokens;
+    work.end_whole_tile = range_.end(sequence, length, first_query) / kTokens;
     return true;
   }
 

@@ -67,7 +67,8 @@ struct Mutation {
 const Mutation kMutations[] = {
     // a tile too few at either end, and a tile that is not cut
     {"window = [200, -1]\nfeatures = [\"causal\"]", "first / kTokens : 0", "first / kTokens + 1 : 0"},
-    {"window = [200, -1]\nfeatures = [\"causal\"]", "(end + kTokens - 1) / kTokens : 0", "end / kTokens : 0"},
+    {"window = [200, -1]\nfeatures = [\"causal\"]", "(end + kTokens - 1) / kTokens - first_tile : 0",
+     "end / kTokens - first_tile : 0"},
     {"window = [200, -1]\nfeatures = [\"causal\"]", "tile >= work.first_whole_tile && ", ""},
     {"window = [200, -1]\nfeatures = [\"causal\"]", " && tile < work.end_whole_tile", ""},
     // packed rows begin elsewhere than the tiles

@@ -1,9 +1,12 @@
 // prefill on the CPU back-end against the oracle: formats, layouts, ragged lengths, any number of blocks.
 // SPDX-License-Identifier: MIT
+#include "runtime/launch/prefill.hpp"
+
 #include <algorithm>
 #include <cstdlib>
 
 #include "generator/kernels/prefill/plan.hpp"
+#include "tests/differential/caller.hpp"
 #include "tests/differential/prefill/rows.hpp"
 #include "tests/support/every_format.hpp"
 
@@ -72,6 +75,35 @@ TEST_CASE("every format that prefill serves, as K and V, is read by prefill") {
     std::size_t i = 0;
     if (head_dim != 128 && !is_complete) std::erase_if(cases, [&](const Case&) { return i++ % 4 != 0; });
     check_prefill(cases, {150}, {0});
+  }
+}
+
+// 240 query rows of two KV heads: two work tiles a sequence, which are split in two on the CPU back-end.
+const Case kSplit = {"kv3", "kv4", 128, 4, 60, Layout::rows, true};
+
+TEST_CASE("a sequence has the same bits in any batch and any number of blocks, though its work tiles are split") {
+  const auto context = open_context(DeviceKind::cpu);
+  const Planned one = planned(registry(), kSplit, "sm_90a");
+  AttentionCall call;
+  call.sequences = 4, call.tokens = 900, call.kv_heads = kKvHeads;
+  CHECK(prefill_splits(one.source, context->backend()->info(), call) == 2);
+  Judge judge(context, one, 4, 900);
+  const auto first_sequence = [&](std::vector<float> out) {
+    out.resize(out.size() / 4);
+    return out;
+  };
+  const auto alone = first_sequence(judge.check(prefill_call({900, 0, 0, 0}, 0)));
+  for (const int blocks : {0, 1, 3})
+    CHECK(first_sequence(judge.check(prefill_call({900, 130, 700, 257}, blocks))) == alone);
+}
+
+TEST_CASE("calls one behind the other share a workspace: each leaves its counters zero") {
+  Caller caller(open_context(DeviceKind::cpu), planned(registry(), kSplit, "sm_90a"), {2, kKvHeads, 600});
+  for (const std::vector<int>& lengths : {std::vector<int>{600, 300}, {0, 512}, {600, 600}}) {
+    const Caller::Shape shape{2, 600, 0, lengths, ManyRows::prefill};
+    CHECK(must(caller.run(shape)).kernels.at(0).find("prefill.") == 0);
+    CHECK(caller.error(shape) <= kMaxKernelError);
+    CHECK(caller.counters_are_zero());
   }
 }
 

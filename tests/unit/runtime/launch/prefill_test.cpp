@@ -11,7 +11,7 @@ namespace {
 ProgramSource many_rows(bool k_rotated = false, bool v_rotated = false) {
   ProgramSource source = make_source(k_rotated, v_rotated);
   source.query_length = 250;
-  source.prefill_rows = 256;
+  source.prefill_rows = 256, source.chooses_prefill = true;
   Source& prefill = source.kernels[Role::prefill] = source.kernels.at(Role::decode);
   prefill.name = prefill.entry = "prefill";
   prefill.threads = 384;
@@ -30,11 +30,35 @@ bool takes(const AttentionCall& call, const DeviceInfo& device = {true, "fake", 
   return *taken;
 }
 
-TEST_CASE("prefill takes calls whose work tiles keep half of the multiprocessors busy") {
-  CHECK_FALSE(takes(call_of(1, 16)));  // 64 of 132
-  CHECK(takes(call_of(1, 17)));        // 68
+TEST_CASE("on a GPU a call takes prefill if the program says so, whatever the batch") {
+  CHECK(takes(call_of(1, 1)));
   CHECK(takes(call_of(17, 1)));
+  const DeviceInfo device{true, "fake", "sm_90a", 132, 0, 0};
   CHECK_FALSE(takes(call_of(1, 64), {false, "cpu", "sm_90a", 1, 0, 0}));  // the CPU back-end has no speed to choose for
+  ProgramSource source = many_rows();
+  source.chooses_prefill = false;
+  CHECK_FALSE(*takes_prefill(source, device, call_of(1, 64)));
+}
+
+TEST_CASE("splits: where the work tiles of one sequence leave multiprocessors idle, whatever the batch") {
+  const DeviceInfo device{true, "fake", "sm_90a", 132, 0, 0};
+  const auto splits = [&](int sequences, int kv_heads) {
+    return prefill_splits(many_rows(), device, call_of(sequences, kv_heads));
+  };
+  CHECK(splits(1, 16) == 2);  // 64 work tiles
+  CHECK(splits(9, 16) == 2);
+  CHECK(splits(1, 24) == 4);  // 96: three rounds of a fourth, in place of one
+  CHECK(splits(1, 33) == 1);  // 132
+  CHECK(splits(1, 66) == 1);
+  CHECK(splits(1, 1) == 15);
+  CHECK(splits(129, 16) == 1);  // 8,256 work tiles, more than there are counters
+}
+
+TEST_CASE("a call that is split has partial results of its work tiles in the workspace, another has none") {
+  const DeviceInfo device{true, "fake", "sm_90a", 132, 0, 0};
+  CHECK(prefill_slots(many_rows(), device, call_of(3, 16)) == 3 * 64 * 2);
+  CHECK(prefill_slots(many_rows(), device, call_of(3, 33)) == 0);
+  CHECK(prefill_slots(make_source(false, false), device, call_of(3, 16)) == 0);
 }
 
 TEST_CASE("a call may ask for either kernel") {
@@ -56,7 +80,8 @@ TEST_CASE("blocks of prefill: one for each multiprocessor, at most one a work ti
     return prefill_schedule(many_rows(), device, call).blocks;
   };
   CHECK(blocks(call_of(1, 64)) == 132);
-  CHECK(blocks(call_of(1, 20)) == 80);
+  CHECK(blocks(call_of(1, 30)) == 120);
+  CHECK(blocks(call_of(1, 1)) == 60);  // four work tiles of 15 splits
   CHECK(blocks(call_of(1, 64), 7) == 7);
 }
 
@@ -67,12 +92,16 @@ TEST_CASE("a call by prefill launches no decode and no merge; rotations outside 
   fixture.call.out = {pointer<void>(30 * kBase), 250 * 1024, 1024, 128};
   const LaunchReport report = fixture.attend();
   CHECK(report.kernels == std::vector<std::string>{"rotate_q", "prefill", "rotate_out"});
-  CHECK(report.blocks == 24);
+  CHECK(report.blocks == 132);  // 24 work tiles of 15 splits
   REQUIRE(fixture.launches.size() == 3);
-  CHECK(fixture.launches[1].grid.x == 24);
+  CHECK(fixture.launches[1].grid.x == 132);
   const auto args = fixture.launches[1].as<kv::AttentionArgs>();
   CHECK(args.scheduler.kv_heads == 2);  // of the cache: prefill has no query chunks
-  CHECK(args.scheduler.blocks == 24);
+  CHECK(args.scheduler.blocks == 132);
+  CHECK(args.scheduler.splits_per_head == 15);
+  CHECK(args.split_counters != nullptr);
+  CHECK(args.partial != nullptr);
+  CHECK(args.partial_state != nullptr);
 }
 
 }  // namespace

@@ -43,6 +43,19 @@ TEST_CASE("problems that prefill does not serve have a reason") {
   says(problem_of("f32", "kv4"), "4 values at once");
 }
 
+TEST_CASE("calls take prefill from 512 rows on, and none with a mask of numbers; the decision says which") {
+  const auto chosen = [](const char* attention) {
+    const Problem problem = problem_of("kv4", "kv4", attention);
+    const PrefillPlan plan = must(plan_prefill(problem));
+    CHECK(must(make_program(problem, registry())).chooses_prefill == plan.is_chosen);
+    return plan.is_chosen ? "" : plan.decisions.back().why;
+  };
+  CHECK(chosen("query_length = 128").empty());
+  CHECK(chosen("query_length = 127").find("faster below 512 rows") != std::string::npos);
+  CHECK(chosen("query_length = 128\nfeatures = [\"packed_mask\"]").empty());
+  CHECK(chosen("query_length = 128\nfeatures = [\"mask\"]").find("element of a mask") != std::string::npos);
+}
+
 TEST_CASE("a program says which of both kernels it has, and why") {
   const auto decision = [](const Problem& problem) {
     const ProgramSource program = must(make_program(problem, registry()));
