@@ -66,21 +66,23 @@ struct RowSoftmax {
 // others some products ahead.
 template <class Plan>
 struct ScoreScales {
-  static constexpr int kAhead = 2;  // times four factors in registers
-  u32 ahead[kAhead][4];
+  static constexpr int kEarly = 1, kAhead = 3;  // loads of four factors: ahead of the wait, and ahead of their use
+  u32 factors[kAhead][4];
   SharedAddress at;
 
   KV_DEVICE explicit ScoreScales(int n) : at(Stages<Plan>::score_scales(n) + (lane() & 3) * 16) {
     KV_UNROLL
-    for (int u = 0; u < kAhead; ++u) load_staged_u128(ahead[u], at + u * 64);
+    for (int u = 0; u < kEarly; ++u) load(u);
   }
+  KV_DEVICE void load(int u) { load_staged_u128(factors[u % kAhead], at + u * 64); }
   KV_DEVICE void multiply(float (&s)[64]) {
     KV_UNROLL
+    for (int u = kEarly; u < kAhead; ++u) load(u);
+    KV_UNROLL
     for (int u = 0; u < 8; ++u) {
-      u32(&factors)[4] = ahead[u % kAhead];
       KV_UNROLL
-      for (int i = 0; i < 8; ++i) s[8 * u + i] *= float_of(factors[i / 4 * 2 + i % 2]);
-      if (u + kAhead < 8) load_staged_u128(factors, at + (u + kAhead) * 64);
+      for (int i = 0; i < 8; ++i) s[8 * u + i] *= float_of(factors[u % kAhead][i / 4 * 2 + i % 2]);
+      if (u + kAhead < 8) load(u + kAhead);
     }
   }
 };
@@ -206,7 +208,6 @@ KV_DEVICE void consume(const Args& args) {
       KV_UNROLL
       for (int i = 0; i < kSums; ++i) o[b][i] = 0.f;
     }
-    bool has_rows = true;  // whether the warp writes its rows
     // The softmax of a block: its scores become the probabilities p.
     const auto attend = [&](int b, int tile) {
       rule.apply(s, work, first_row + b * kBlockRows + warp() % 4 * 16 + g, tile, unit);
@@ -269,9 +270,8 @@ KV_DEVICE void consume(const Args& args) {
     // What the loop over tiles did not need is computed again, so that no registers held it.
     works.at(int(hide_from_optimizer(u32(round))), work);
     first_row = work.first_row + group * (kBlocks * kBlockRows);
-    if (warp_uniform(work.splits > 1)) has_rows = merge_splits<Plan>(args, work, softmax, o);
     sync_team<4>();  // all warps have left the queries
-    if (!has_rows) continue;
+    if (warp_uniform(work.splits > 1) && !merge_splits<Plan>(args, work, softmax, o)) continue;
     KV_UNROLL
     for (int b = 0; b < kBlocks; ++b) {
       float factor[2];
