@@ -46,9 +46,13 @@ std::vector<Role> Program::roles_of_attention() const {
   std::vector<Role> roles;
   if (source_.checks) roles.push_back(Role::check);
   if (source_.k.is_transformed && !source_.rotates_queries) roles.push_back(Role::rotate_q);
-  if (source_.kernels.count(Role::prefill)) roles.push_back(Role::prefill);
-  roles.push_back(Role::decode);
-  if (!source_.fuses_merge || source_.merge_steps > 1) roles.push_back(Role::merge);
+  // On a GPU calls take prefill or decode, unless they ask for the other one. The CPU back-end serves tests of both.
+  const bool is_gpu = context_->backend()->info().is_gpu, has_prefill = source_.kernels.count(Role::prefill) != 0;
+  if (has_prefill && (!is_gpu || source_.chooses_prefill)) roles.push_back(Role::prefill);
+  if (!has_prefill || !is_gpu || !source_.chooses_prefill) {
+    roles.push_back(Role::decode);
+    if (!source_.fuses_merge || source_.merge_steps > 1) roles.push_back(Role::merge);
+  }
   if (source_.v.is_transformed && !source_.rotates_output) roles.push_back(Role::rotate_out);
   return roles;
 }

@@ -154,12 +154,13 @@ Result<int> bench_runtime(const Cli& cli, const RuntimeBench& args) {
   KV_TRY(registry, cli.registry());
   KV_TRY(ready, make_ready(spec, registry, first));
   constexpr int kMemoryRuns = 10000;
+  const Role attends = ready.program->record(Role::decode) ? Role::decode : Role::prefill;
   const auto lookup = std::chrono::steady_clock::now();
   std::size_t found = 0;
-  for (int i = 0; i < kMemoryRuns; ++i) found += ready.program->record(Role::decode) != nullptr;
+  for (int i = 0; i < kMemoryRuns; ++i) found += ready.program->record(attends) != nullptr;
   const double record_ns =
       std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - lookup).count() / kMemoryRuns;
-  if (found != kMemoryRuns) return fail(Code::internal, "a program without its decode kernel");
+  if (found != kMemoryRuns) return fail(Code::internal, "a program without the kernel that attends");
   note("memory_hit_ns", record_ns, "",
        fmt::format("{:.0f} ns for a program to find its own, once a launch", record_ns));
 

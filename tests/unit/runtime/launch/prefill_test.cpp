@@ -85,6 +85,17 @@ TEST_CASE("blocks of prefill: one for each multiprocessor, at most one a work ti
   CHECK(blocks(call_of(1, 64), 7) == 7);
 }
 
+TEST_CASE("a program whose calls take prefill loads no decode before a call asks for it") {
+  ProgramFixture fixture(many_rows());
+  CHECK(fixture.program->record(Role::prefill) != nullptr);
+  CHECK(fixture.program->record(Role::decode) == nullptr);
+  ProgramSource few = many_rows();
+  few.chooses_prefill = false;
+  ProgramFixture other(few);
+  CHECK(other.program->record(Role::prefill) == nullptr);
+  CHECK(other.program->record(Role::decode) != nullptr);
+}
+
 TEST_CASE("a call by prefill launches no decode and no merge; rotations outside of it stay") {
   ProgramFixture fixture(many_rows(true, true));
   fixture.call.many_rows = ManyRows::prefill;
