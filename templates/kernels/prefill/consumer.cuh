@@ -267,7 +267,7 @@ KV_DEVICE void consume(const Args& args) {
         Stages::leave(true, n - 1);
       }
     }
-    // What the loop over tiles did not need is computed again, so that no registers held it.
+    // The work tile is computed again, so that its other members take no registers in the loop over tiles.
     works.at(int(hide_from_optimizer(u32(round))), work);
     first_row = work.first_row + group * (kBlocks * kBlockRows);
     sync_team<4>();  // all warps have left the queries

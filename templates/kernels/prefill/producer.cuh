@@ -91,9 +91,9 @@ KV_DEVICE void fill_entries() {
   });
 }
 
-// What a lane reads of a row, before it is unpacked. Loads and stores of shared memory keep their order, so all reads
-// of a row come ahead of the first store of its halves: a load behind a store would wait for all that is computed in
-// between.
+// RowReads holds the codes and scales that a lane loads of a row, before they are unpacked. Loads and stores of shared
+// memory keep their order, so all loads of a row come ahead of the first store of its halves: a load behind a store
+// would wait for all that is computed in between.
 template <class S, bool kScalesScores>
 struct RowReads {
   static constexpr int kReads = S::kGroups * S::kReads;

@@ -1,8 +1,8 @@
 // Mutation test of prefill's synchronization: waits, arrivals and phases are broken in the emitted text one by one. The
 // CPU back-end must give another answer or say why it gives none. It cannot notice that the wait of a warp ahead of its
 // arrival at a full stage (Stages::fill) is missing, because all lanes of a warp run before those that wait for it. Nor
-// does it notice, with one stage of operands, that V is filled or read without a wait: the producer is always ahead of
-// the consumers, but never by a whole tile. There a wait for the wrong phase stands for a missing one.
+// does it notice, with one stage of operands, that V is filled or read without a wait: in none of seven orders of
+// lanes, and why is not known. There a wait for the wrong phase stands for a missing one when V is read.
 // SPDX-License-Identifier: MIT
 #include <algorithm>
 #include <string>
