@@ -5,6 +5,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <initializer_list>
+#include <utility>
+
 #include "generator/kernels/codec/emit.hpp"
 #include "generator/kernels/families.hpp"
 
@@ -88,11 +92,59 @@ void explain_features(const Problem& problem, ProgramSource& program) {
     program.decisions.push_back({"feature", use.name, use.cost, {}});
 }
 
+// Query rows of a KV head that the buckets of decode serve, at most. The first is for a single query, which decode
+// steps have. Up to 64 rows a block takes at once: 1, 2, 4 or 8 columns of eight. Beyond, it takes chunks of them, and
+// passes over those that a sequence does not have.
+constexpr long long kBucketRows[] = {1, 8, 16, 32, 64, 512, 4096, 32768, 262144, 2097152, 16777216};
+
+// The problem of a bucket, for up to so many queries.
+Problem bucket_problem(const Problem& problem, long long queries) {
+  Problem bucket = problem;
+  bucket.query_length = static_cast<int>(queries);
+  bucket.id = problem_id(bucket);
+  return bucket;
+}
+
+// Run-time query lengths: a program for each range of queries (ProgramSource::buckets).
+Result<void> make_buckets(const FamilyInput& input, ProgramSource& program) {
+  const Problem& problem = input.problem;
+  const auto add = [&](const Problem& of, std::initializer_list<decltype(&make_decode)> makers) -> Result<void> {
+    KV_TRY(bucket, begin_program(of));
+    for (const auto make : makers) KV_CHECK(make({of, input.registry, input.shape}, bucket));
+    program.buckets.push_back(std::move(bucket));
+    return {};
+  };
+  // Prefill comes last, but it says from which number of queries on calls take it.
+  if (problem.query_rows() > 64) KV_CHECK(add(problem, {make_prefill, make_rotations}));
+  std::vector<ProgramSource> prefill = std::exchange(program.buckets, {});
+  const bool has_prefill = !prefill.empty() && prefill[0].kernels.count(Role::prefill) != 0;
+  if (has_prefill) {
+    program.prefill_rows = prefill[0].prefill_rows, program.chooses_prefill = prefill[0].chooses_prefill;
+    program.least_prefill_queries = prefill[0].least_prefill_queries;
+  } else if (!prefill.empty()) {
+    program.decisions = std::move(prefill[0].decisions);
+  }
+  int before = 0;
+  for (const long long rows : kBucketRows) {
+    if (program.chooses_prefill && before + 1 >= program.least_prefill_queries) break;
+    const long long queries =
+        std::clamp(rows / problem.q_heads_per_kv, 1ll, static_cast<long long>(problem.query_length));
+    if (queries == before) continue;
+    KV_CHECK(add(bucket_problem(problem, queries), {make_decode, make_rotations}));
+    before = static_cast<int>(queries);
+  }
+  program.tile_tokens = program.buckets[0].tile_tokens;
+  if (has_prefill) program.buckets.push_back(std::move(prefill[0]));
+  return {};
+}
+
 Result<ProgramSource> make(const FamilyInput& input, bool has_fused) {
   const Problem& problem = input.problem;
   KV_TRY(program, begin_program(problem));
+  if (problem.varlen && has_fused) KV_CHECK(make_buckets(input, program));
   for (const Family& family : families())
-    if ((has_fused || !family.is_fused) && family.serves(problem)) KV_CHECK(family.make(input, program));
+    if (!family.is_fused || (has_fused && !problem.varlen && family.serves(problem)))
+      KV_CHECK(family.make(input, program));
   if (!has_fused) return std::move(program);
   explain_features(problem, program);
   program.decisions.push_back(
@@ -133,7 +185,9 @@ Result<ProgramSource> make_codec_program(const Format& format, int head_dim, con
 }
 
 std::string explain(const ProgramSource& program) {
-  std::string text = fmt::format("{} on {}: {} kernels\n", program.id, program.arch, program.kernels.size());
+  std::size_t kernels = 0;
+  for_each_kernel(program, [&](Role, const Source&) { ++kernels; });
+  std::string text = fmt::format("{} on {}: {} kernels\n", program.id, program.arch, kernels);
   for (const Decision& decision : program.decisions) {
     // A choice that is wider than its column has its reason in the next line.
     constexpr std::size_t kChoice = 34;
@@ -144,6 +198,14 @@ std::string explain(const ProgramSource& program) {
   for (const auto& [role, source] : program.kernels)
     text += fmt::format("  {:<23} {:>4} threads {:>7} bytes shared  {}\n", to_string(role), source.threads,
                         source.shared_bytes, source.name);
+  int least = 1;
+  for (const ProgramSource& bucket : program.buckets) {
+    const bool is_prefill = bucket.kernels.count(Role::prefill) != 0;
+    text += fmt::format("queries {}..{} of a sequence: ", is_prefill ? bucket.least_prefill_queries : least,
+                        bucket.query_length) +
+            explain(bucket);
+    least = bucket.query_length + 1;
+  }
   return text;
 }
 

@@ -89,6 +89,8 @@ struct ProgramSource : AttentionShape {
   int tile_tokens = 0;   // tokens of a tile of decode
   int prefill_rows = 0;  // query rows of a work tile of prefill; 0: the program has no prefill
   bool chooses_prefill = false;  // whether a call that asks for neither takes prefill on a GPU, and not decode
+  // Of a program with run-time query lengths that has prefill: fewer queries of a sequence are left to decode.
+  int least_prefill_queries = 1;
   // The steps of `decode` beside attention: it rotates Q, merges KV splits, rotates the output. If `merge` merges, it
   // also rotates the output.
   bool rotates_queries = false, fuses_merge = false, rotates_output = false;
@@ -96,7 +98,18 @@ struct ProgramSource : AttentionShape {
   SchedulerTiming timing;  // of the arch
   SideInfo k, v;
   std::map<Role, Source> kernels;
+  // Run-time query lengths: a program for each range of queries, by `decode`, ascending; then one by `prefill`, if that
+  // serves the problem, for any number. Each has the kernels of attention only, and query_length is the most that it
+  // serves. A sequence takes the first that serves its queries.
+  std::vector<ProgramSource> buckets;
   std::vector<Decision> decisions;
 };
+
+// Visits each kernel of a program: visit(Role, Source&).
+template <class Program, class Visit>
+void for_each_kernel(Program& program, const Visit& visit) {
+  for (auto& [role, source] : program.kernels) visit(role, source);
+  for (auto& bucket : program.buckets) for_each_kernel(bucket, visit);
+}
 
 }  // namespace kvjit

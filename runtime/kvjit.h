@@ -293,7 +293,7 @@ typedef struct kvjit_program_info {
   int is_planar;        /* 1: layout planar, 0: layout rows; of layout paged: what the pages hold */
   int head_dim,         /* elements of a head of K and of a query */
       q_heads_per_kv,   /* GQA group: query heads of a KV head */
-      query_length,     /* queries of a sequence in one call */
+      query_length,     /* queries of a sequence in one call; at most, if is_varlen */
       is_causal;        /* 1: query i sees tokens up to its own position */
   int q_type,           /* KVJIT_F16 ...: type of the queries */
       out_type;         /* KVJIT_F16 ...: type of the output */
@@ -304,6 +304,7 @@ typedef struct kvjit_program_info {
   int page_tokens;      /* of layout paged: tokens of a page, and calls bring page tables; else 0 */
   int checks,           /* 1: calls bring a check record */
       token_heads;      /* KV heads that each call must have, token-major (cache.token_heads); 0: any number */
+  int is_varlen; /* 1: each call says how many queries it has (query_length = "any"), and may be a ragged batch */
 } kvjit_program_info;
 KVJIT_API kvjit_status kvjit_program_describe(const kvjit_program* program, kvjit_program_info* info,
                                               kvjit_error* error);
@@ -571,6 +572,15 @@ typedef struct kvjit_attention_call {
   kvjit_pages k_pages, /* layout paged: the page tables; the two are usually the same */
       v_pages;
   void* check; /* programs with target.checks: the check record, in device memory; else not read */
+  /* Programs with query_length = "any" (kvjit_program_info.is_varlen): queries of a sequence, at most, from 1 to the
+   * program's query_length. Other programs: 0, or their query_length. */
+  int queries;
+  /* Ragged batches, for programs with query_length = "any"; [sequences + 1], in device memory, as cu_seqlens: ascending
+   * from 0. Sequence s has rows query_starts[s] .. query_starts[s + 1] - 1 of q, out, lse and the masks: at most
+   * `queries`, or none. Strides of sequences are not read for these. Query i of a sequence stands at token
+   * length - (its queries) + i. NULL: every sequence has `queries`. */
+  const int* query_starts;
+  kvjit_index query_rows; /* rows of q and out, at least query_starts[sequences]; only with query_starts */
 } kvjit_attention_call;
 
 /* Writes the slopes that ggml uses for ALiBi.
@@ -587,7 +597,7 @@ KVJIT_API kvjit_status kvjit_alibi_slopes(float max_bias, int heads, float* slop
 /* What a check record says. */
 typedef struct kvjit_check {
   size_t size;
-  const char* array; /* "lengths", "k_pages", "v_pages", "pages" or "slots"; NULL: every value was in range */
+  const char* array; /* "lengths", "k_pages", "v_pages", "pages", "slots" or "query_starts"; NULL: every value was in range */
   kvjit_index index, /* index in that array of the first value out of range */
       value;         /* that value */
   kvjit_index least, /* smallest value in range */
@@ -641,6 +651,8 @@ typedef struct kvjit_merge_call {
   kvjit_rows out;                      /* receives the output over the whole context, of the program's out type */
   float* lse;                          /* receives the lse over the whole context; NULL: it is not written */
   void* stream;                        /* NULL: the default stream */
+  int queries; /* 0: the program's query_length. Programs with query_length = "any": queries of each sequence; a ragged
+                  batch is one sequence with all its rows. */
 } kvjit_merge_call;
 /* Merges outputs over parts of a context into the output over all of it, for programs with the feature "lse". Uses: a
  * context that is split over devices (position_offset, leaves_sinks), or a prefix that several sequences share. Only

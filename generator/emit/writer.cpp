@@ -48,7 +48,8 @@ Writer begin(const Registry& registry, const std::string& name, const std::strin
 Source finish(Writer& w, const std::string& name, const std::string& arch, const Entry& entry) {
   w.line("}}  // namespace kv\n");
   // Features are outermost: kernels ask for them by the type of their arguments.
-  std::string args = w.is_checked ? fmt::format("Checked<kv::{}>", entry.args) : entry.args;
+  std::string args = entry.is_varlen ? fmt::format("Varlen<kv::{}>", entry.args) : entry.args;
+  if (w.is_checked) args = fmt::format("Checked<kv::{}>", args);
   if (entry.is_featured) args = fmt::format("Featured<kv::{}>", args);
   const int args_bytes = entry.args_bytes + (w.is_checked ? int(sizeof(const kv::CheckRecord*)) : 0);
   w.line("static_assert(sizeof(kv::{}) == {}, \"host and device disagree on the arguments\");\n", args, args_bytes);
@@ -93,6 +94,12 @@ void feature_fragments(Writer& w, const FeatureSet& features, bool causal, int q
   if (!features.any()) return w.fragment(causal ? "features/causal.cuh" : "features/none.cuh");
   w.fragment("features/feature_list.cuh");
   for (const FeatureUse& use : feature_uses(features, query_length)) w.fragment(use.fragment);
+}
+
+void write_varlen(Writer& w, int query_length, Element q_type, Element out_type) {
+  w.line("  static constexpr bool kIsVarlen = true;");
+  w.line("  static constexpr int kQueries = {}, kQueryElementBytes = {}, kOutElementBytes = {};", query_length,
+         wide_element_bytes(q_type), wide_element_bytes(out_type));
 }
 
 void write_features(Writer& w, const FeatureSet& features) {

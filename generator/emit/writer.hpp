@@ -68,6 +68,7 @@ struct Entry {
       shared_bytes,          // of a block
       args_bytes;            // the size of the arguments, with those of features; the kernel asserts it
   bool is_featured = false;  // the arguments are Featured<args>, which adds FeatureArgs
+  bool is_varlen = false;    // the arguments are Varlen<args>, which adds VarlenArgs; args_bytes counts them, too
 };
 
 // Writes the entry, and returns the finished kernel.
@@ -116,6 +117,9 @@ std::string load_of(Element type, const char* name);
 std::string store_of(Element type);
 std::string feature_of(const FeatureSet& features, bool causal, int query_length, bool has_sparse_values = false);
 void feature_fragments(Writer& w, const FeatureSet& features, bool causal, int query_length);
+// Writes the members that fragments for run-time query lengths ask for (templates/kernels/decode/query_ranges.cuh).
+// q_type, out_type: of the rows that the kernel reads and writes.
+void write_varlen(Writer& w, int query_length, Element q_type, Element out_type);
 // Writes the structs that types of features refer to. They come ahead of the plan.
 void write_features(Writer& w, const FeatureSet& features);
 

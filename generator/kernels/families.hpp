@@ -39,5 +39,7 @@ Result<void> make_prefill(const FamilyInput& input, ProgramSource& program);
 Result<void> make_codec(const FamilyInput& input, ProgramSource& program);
 Result<void> make_reference(const FamilyInput& input, ProgramSource& program);
 Result<void> make_auxiliary(const FamilyInput& input, ProgramSource& program);
+// Of the kernels around attention, those that rotate Q and the output.
+Result<void> make_rotations(const FamilyInput& input, ProgramSource& program);
 
 }  // namespace kvjit

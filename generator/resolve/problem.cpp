@@ -16,7 +16,31 @@ std::string layout_name(bool is_planar, int page_tokens) {
   return fmt::format("paged{}{}", page_tokens, is_planar ? "" : ".rows");
 }
 
+std::string problem_id(const Problem& p) {
+  const std::string heads = p.token_heads > 0 ? fmt::format("heads{}.", p.token_heads) : "";
+  const std::string more = heads + p.features.id() + (p.checks ? "checked." : "") + (p.append ? "append." : "") +
+                           (p.sparse_v > 0 ? fmt::format("sparse{}.", p.sparse_v) : "");
+  return fmt::format("{}-{}.d{}.g{}.q{}{}.{}.{}{}{}{}-{}", p.k.name, p.v.name, p.dims(), p.q_heads_per_kv,
+                     p.varlen ? "1-" : "", p.query_length, layout_name(p.is_planar(), p.page_tokens),
+                     p.causal ? "causal." : "", p.fuse ? "" : "apart.", more, to_string(p.q_type),
+                     to_string(p.out_type));
+}
+
 namespace {
+
+// Run-time query lengths.
+Result<void> check_varlen(const Problem& problem, const Spec& spec) {
+  if (!problem.varlen) return {};
+  const auto refuse = [&](const char* what, const char* key) -> Result<void> {
+    return fail(Code::unsupported, fmt::format("{} with query_length = \"any\"", what), spec.where(key),
+                {"a number as query_length serves it"});
+  };
+  if (problem.append) return refuse("append", "attention.append");
+  if (problem.token_heads > 0) return refuse("token_heads", "cache.token_heads");
+  if (problem.features.has_hook() && problem.features.hook.reads("query"))
+    return refuse("a hook that reads `query`, which is no position,", "attention.hook");
+  return {};
+}
 
 // Lanes of a warp take 32 values of a row at a time, so heads are multiples of 32. Formats without blocks (f16, bf16,
 // f32) may have other heads, if a row is a multiple of the 16 bytes of a copy of decode.
@@ -82,14 +106,8 @@ Result<Problem> resolve(const Spec& spec, const Registry& registry, const std::s
   problem.fuse = spec.fuse;
   KV_TRY(features, resolve_features(spec, registry));
   problem.features = features;
-  const std::string heads = spec.token_heads > 0 ? fmt::format("heads{}.", spec.token_heads) : "";
-  const std::string more = heads + problem.features.id() + (spec.checks ? "checked." : "") +
-                           (spec.append ? "append." : "") +
-                           (spec.sparse_v > 0 ? fmt::format("sparse{}.", spec.sparse_v) : "");
-  problem.id = fmt::format("{}-{}.d{}.g{}.q{}.{}.{}{}{}{}-{}", k.name, v.name, problem.dims(), problem.q_heads_per_kv,
-                           problem.query_length, layout_name(problem.is_planar(), problem.page_tokens),
-                           problem.causal ? "causal." : "", problem.fuse ? "" : "apart.", more,
-                           to_string(problem.q_type), to_string(problem.out_type));
+  KV_CHECK(check_varlen(problem, spec));
+  problem.id = problem_id(problem);
   return problem;
 }
 

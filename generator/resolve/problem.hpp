@@ -12,7 +12,7 @@ namespace kvjit {
 
 // The shape is that of the spec, but `head_dim_v` is never 0.
 struct Problem : AttentionShape {
-  std::string id;  // readable and stable: "tbq4_wht_dfirst_corr-q8_0.d128.g4.q1.planar.causal.f16-f32"
+  std::string id;  // problem_id: readable and stable: "tbq4_wht_dfirst_corr-q8_0.d128.g4.q1.planar.causal.f16-f32"
   std::string title;
   Format k, v;
   bool fuse = true;  // rotations and merge in the attention kernel, where that is possible
@@ -25,6 +25,9 @@ struct Problem : AttentionShape {
 
 // The layout in names of programs and kernels: "planar", "rows", "paged16" (pages of planar rows), "paged16.rows".
 std::string layout_name(bool is_planar, int page_tokens);
+
+// The id of a problem, from its other members.
+std::string problem_id(const Problem& problem);
 
 // Resolves a spec for one arch, which is one of the spec's or the caller's choice. Fails with bad_input: a name that is
 // unknown; a head_dim that is no multiple of a format's block or rotation (the error names the key and multiples that

@@ -11,7 +11,8 @@ struct AttentionShape {
   int head_dim = 128;                   // values of a head of K, and of a query
   int head_dim_v = 0;                   // values of a head of V, and of an output row; 0: head_dim
   int q_heads_per_kv = 1;               // query heads that attend to one KV head (GQA)
-  int query_length = 1;                 // query tokens of a sequence in one call
+  int query_length = 1;                 // query tokens of a sequence in one call; with varlen, at most
+  bool varlen = false;                  // calls say how many queries each sequence has (query_length = "any")
   bool causal = false;                  // a query sees no token after its own
   FeatureSet features;                  // all but causal
   Element q_type = Element::f16;        // of queries

@@ -15,6 +15,17 @@ constexpr std::string_view kLetters = "abcdefghijklmnopqrstuvwxyz0123456789_";  
 
 }  // namespace
 
+bool Hook::reads(std::string_view word) const {
+  for (std::size_t at = expression.find(word); at != std::string::npos; at = expression.find(word, at + 1)) {
+    const std::size_t end = at + word.size();
+    const auto is_letter = [&](std::size_t i) {
+      return i < expression.size() && kLetters.find(expression[i]) != std::string_view::npos;
+    };
+    if ((at == 0 || !is_letter(at - 1)) && !is_letter(end)) return true;
+  }
+  return false;
+}
+
 Result<Hook> parse_hook(std::string_view text, const std::string& file) {
   const std::string name = std::filesystem::path(file).stem().string();
   if (name.empty() || name.find_first_not_of(kLetters) != std::string::npos)

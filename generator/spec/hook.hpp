@@ -16,6 +16,7 @@ struct Hook {
   std::string name;        // the file's stem
   std::string expression;  // C++ in one line, printed from the parse
   bool operator==(const Hook&) const = default;
+  bool reads(std::string_view name) const;  // whether the expression has this name
 };
 
 // Parses the text of a file: // comments, and one expression of hook_grammar.hpp. Fails with bad_input, and names line

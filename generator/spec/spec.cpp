@@ -34,6 +34,24 @@ void collect_places(const Node& table, const std::string& prefix, std::map<std::
 // Numbers that kernels read as floats, with their reciprocals.
 constexpr double kLeastFactor = 1e-30, kMostFactor = 1e30;
 
+// query_length is a number, or "any" with a maximum.
+void read_queries(schema::Table& table, Spec& spec) {
+  table.takes("query_length", Node::Kind::text, {"any"});
+  const Node* node = table.find("query_length");
+  if (node && node->kind == Node::Kind::text) {
+    spec.varlen = true, spec.query_length = kQueries.high;
+    if (node->text != "any")
+      table.complain(node->where, fmt::format("query_length '{}' is no number", node->text),
+                     {"a number fixes the queries of a call; \"any\": each call says how many it has"});
+  } else {
+    table.read("query_length", spec.query_length, kQueries);
+  }
+  table.read("max_query_length", spec.query_length, kQueries);
+  if (table.find("max_query_length") && !spec.varlen)
+    table.complain(table.find("max_query_length")->key_where, "'max_query_length' without query_length = \"any\"",
+                   {"query_length = \"any\" lets calls have up to so many queries"});
+}
+
 void read_attention(schema::Table& table, Spec& spec) {
   table.read("head_dim", spec.head_dim, kHeadDim);
   table.read("head_dim_k", spec.head_dim, kHeadDim);
@@ -42,7 +60,7 @@ void read_attention(schema::Table& table, Spec& spec) {
     table.complain(table.where("head_dim_k"), "head_dim is of K and of V unless head_dim_v says otherwise",
                    {"leave out head_dim or head_dim_k"});
   table.read("q_heads_per_kv", spec.q_heads_per_kv, kGroup);
-  table.read("query_length", spec.query_length, kQueries);
+  read_queries(table, spec);
   std::vector<std::string> names;
   table.read("features", names);
   table.takes_items("features", Node::Kind::text, feature_names());

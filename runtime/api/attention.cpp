@@ -166,10 +166,10 @@ kvjit_status kvjit_program_describe(const kvjit_program* program, kvjit_program_
     };
     std::vector<std::string> features = s.features.names();
     if (s.causal) features.insert(features.begin(), "causal");
-    write_struct(
-        info, {0, s.id.c_str(), s.title.c_str(), s.arch.c_str(), s.is_planar(), s.head_dim, s.q_heads_per_kv,
-               s.query_length, s.causal, type_of(s.q_type), type_of(s.out_type), s.tile_tokens, s.append, s.head_dim_v,
-               const_cast<kvjit_program*>(program)->intern(listed(features)), s.page_tokens, s.checks, s.token_heads});
+    write_struct(info, {0, s.id.c_str(), s.title.c_str(), s.arch.c_str(), s.is_planar(), s.head_dim, s.q_heads_per_kv,
+                        s.query_length, s.causal, type_of(s.q_type), type_of(s.out_type), s.tile_tokens, s.append,
+                        s.head_dim_v, const_cast<kvjit_program*>(program)->intern(listed(features)), s.page_tokens,
+                        s.checks, s.token_heads, s.varlen});
     return {};
   });
 }
@@ -265,7 +265,7 @@ kvjit_status kvjit_merge(kvjit_program* program, const kvjit_merge_call* call, k
     for (int i = 0; c.context_count <= KVJIT_MOST_MERGE_CONTEXTS && i < c.context_count; ++i)
       args.contexts[i] = {convert(c.contexts[i].out), c.contexts[i].lse};
     args.sequences = c.sequences;
-    args.queries = source.query_length;
+    args.queries = c.queries > 0 ? c.queries : source.query_length;
     args.heads = c.kv_heads * source.q_heads_per_kv;
     args.out = convert(c.out);
     args.lse = c.lse;

@@ -73,7 +73,11 @@ inline kvjit::AttentionCall convert(const kvjit_attention_call& c) {
           c.leaves_sinks != 0,
           convert(c.k_pages),
           convert(c.v_pages),
-          {static_cast<kv::CheckRecord*>(c.check), c.k_pages.pool_pages, c.v_pages.pool_pages, 0}};
+          {static_cast<kv::CheckRecord*>(c.check), c.k_pages.pool_pages, c.v_pages.pool_pages, 0},
+          kvjit::ManyRows::chosen,
+          c.queries,
+          c.query_starts,
+          c.query_rows};
 }
 
 }  // namespace kvjit::c_api

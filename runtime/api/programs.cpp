@@ -194,7 +194,8 @@ kvjit_status kvjit_warm(kvjit_context* context, const kvjit_warm_call* call, kvj
         for (const kvjit::Spec& spec : specs) {
           KV_TRY(arch, choose_arch(spec, c.arch, info));
           KV_TRY(program, generate(spec, *registry, arch, device));
-          for (auto& [role, source] : program.source.kernels) all.push_back(std::move(source));
+          kvjit::for_each_kernel(program.source,
+                                 [&](kvjit::Role, kvjit::Source& source) { all.push_back(std::move(source)); });
           problems.push_back(std::move(program.problem));
         }
       }
@@ -217,7 +218,7 @@ kvjit_status kvjit_program_kernel_count(const kvjit_program* program, int* count
   return guarded(error, [&]() -> Result<void> {
     KV_CHECK(need(program, "program"));
     KV_CHECK(need(count, "count"));
-    *count = static_cast<int>(program->program->loaded_roles().size());
+    *count = static_cast<int>(program->program->loaded_kernels().size());
     return {};
   });
 }
@@ -227,12 +228,12 @@ kvjit_status kvjit_program_kernel(const kvjit_program* program, int index, kvjit
   return guarded(error, [&]() -> Result<void> {
     KV_CHECK(need(program, "program"));
     KV_CHECK(check_output(info, "info"));
-    const auto roles = program->program->loaded_roles();
-    if (index < 0 || index >= static_cast<int>(roles.size()))
-      return fail(Code::usage, fmt::format("kernel {}; {} are loaded", index, roles.size()));
-    const kvjit::Role role = roles[static_cast<std::size_t>(index)];
-    const kvjit::KernelRecord& record = *program->program->record(role);
-    const kvjit::Source& source = program->program->source().kernels.at(role);
+    const auto kernels = program->program->loaded_kernels();
+    if (index < 0 || index >= static_cast<int>(kernels.size()))
+      return fail(Code::usage, fmt::format("kernel {}; {} are loaded", index, kernels.size()));
+    const auto& [role, source_of, record_of] = kernels[static_cast<std::size_t>(index)];
+    const kvjit::KernelRecord& record = *record_of;
+    const kvjit::Source& source = *source_of;
     write_struct(info,
                  {0, record.name.c_str(), kvjit::to_string(role), record.key.c_str(), kvjit::to_string(record.origin),
                   record.registers, record.stack_bytes, record.spill_bytes, source.threads, source.shared_bytes,

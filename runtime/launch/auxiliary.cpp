@@ -52,7 +52,7 @@ Result<void> Program::merge(const kv::MergeContextsArgs& args, Stream stream) co
     return refuse(fmt::format("{} contexts; 1 to {} are possible (what is merged can be merged again)", args.count,
                               kv::kMostMergeContexts));
   KV_CHECK(check_counts(args.sequences, args.queries, args.heads));
-  if (args.queries != source_.query_length)
+  if (args.queries != source_.query_length && !source_.varlen)
     return refuse(fmt::format("{} queries; the program has {}", args.queries, source_.query_length));
   const auto alignment = static_cast<unsigned>(wide_element_bytes(source_.out_type));
   for (int i = 0; i < args.count; ++i) {

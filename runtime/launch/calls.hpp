@@ -9,6 +9,7 @@
 #include "args/checks.cuh"
 #include "args/features.cuh"
 #include "args/operations.cuh"
+#include "args/varlen.cuh"
 #include "generator/base/result.hpp"
 #include "generator/source.hpp"
 
@@ -59,6 +60,12 @@ struct AttentionCall {
       v_table{};
   CheckBounds check{};  // read for checked programs only
   ManyRows many_rows = ManyRows::chosen;
+  // Programs with run-time query lengths: queries of a sequence, at most. Else 0, or the program's query_length.
+  int queries = 0;
+  // Ragged batches of such programs, [sequences + 1], on the device: sequence s has the rows query_starts[s] ..
+  // query_starts[s + 1] - 1 of q and out, whose sequence strides are not read. query_rows: rows of q and out.
+  const int* query_starts = nullptr;
+  long long query_rows = 0;
 };
 
 // Slots of a call, with their integer type.

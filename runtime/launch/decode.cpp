@@ -36,7 +36,7 @@ constexpr int kMostGridYZ = 65535;
 // Rows of `row` elements for every query and query head, without gaps.
 kv::Rows dense_rows(const ProgramSource& source, const AttentionCall& call, long long row, DevicePointer data) {
   const long long heads = q_heads(source, call);
-  return {reinterpret_cast<void*>(data), source.query_length * heads * row, heads * row, row};
+  return {reinterpret_cast<void*>(data), queries_of(source, call) * heads * row, heads * row, row};
 }
 
 // The factor of the scores for powers of 2.
@@ -48,12 +48,13 @@ double scale_log2(const ProgramSource& source, const AttentionCall& call) {
 // The memory of queries, outputs, new tokens and caches: it must fit 64 bits, and what the call writes must be apart
 // from the rest.
 Result<void> check_tensors(const ProgramSource& source, const AttentionCall& call, bool appends) {
-  const long long heads = q_heads(source, call), queries = source.query_length;
+  const long long heads = q_heads(source, call), queries = queries_of(source, call);
   const int head_dim = source.head_dim, head_dim_v = source.head_dim_v;
   const auto q_bytes = static_cast<int>(wide_element_bytes(source.q_type)),
              out_bytes = static_cast<int>(wide_element_bytes(source.out_type));
-  const RowsCheck q{"q", call.q, call.sequences, queries, heads, head_dim, q_bytes, false},
-      out{"out", call.out, call.sequences, queries, heads, head_dim_v, out_bytes, true};
+  const long long sequences = call.query_starts ? 1 : call.sequences, rows = query_rows(source, call) / sequences;
+  const RowsCheck q{"q", call.q, sequences, rows, heads, head_dim, q_bytes, false},
+      out{"out", call.out, sequences, rows, heads, head_dim_v, out_bytes, true};
   KV_CHECK(check_rows(q));
   KV_CHECK(check_rows(out));
   std::vector<Footprint> read{footprint_of(q)}, written{footprint_of(out)}, caches;
@@ -67,7 +68,7 @@ Result<void> check_tensors(const ProgramSource& source, const AttentionCall& cal
     }
   }
   if (source.features.lse) {
-    const Wide bytes = Wide{sizeof(float)} * call.sequences * queries * heads;
+    const Wide bytes = Wide{sizeof(float)} * query_rows(source, call) * heads;
     written.emplace_back("lse", call.features.lse, bytes, 0, std::initializer_list<Dimension>{});
     KV_CHECK(check_apart(written[1], written[0]));
   }
@@ -90,6 +91,26 @@ Result<void> check_tensors(const ProgramSource& source, const AttentionCall& cal
   }
   for (std::size_t i = 0; appends && i < caches.size(); ++i) KV_CHECK(check_apart(caches[i], read));
   return {};
+}
+
+// The queries of a call. `queries` of a program with a fixed number may be left 0.
+Result<void> check_queries(const ProgramSource& source, const AttentionCall& call) {
+  if (!source.varlen) {
+    if (call.queries != 0 && call.queries != source.query_length)
+      return refuse(fmt::format("{} queries; program {} has {}: attention.query_length = \"any\" serves any number",
+                                call.queries, source.id, source.query_length));
+    if (call.query_starts)
+      return refuse(
+          fmt::format("query_starts is given to program {}, which has {} queries in each sequence: "
+                      "attention.query_length = \"any\" serves ragged batches",
+                      source.id, source.query_length));
+    return {};
+  }
+  if (!call.query_starts) return {};
+  if (call.query_rows < 1 || call.query_rows > std::numeric_limits<int>::max())
+    return refuse(fmt::format("{} rows of queries in a ragged batch; 1 to {} are possible", call.query_rows,
+                              std::numeric_limits<int>::max()));
+  return check_pointer("query_starts", call.query_starts, alignof(int));
 }
 
 Result<void> check_call(const ProgramSource& source, const AttentionCall& call, const Workspace& layout,
@@ -120,6 +141,7 @@ Result<void> check_call(const ProgramSource& source, const AttentionCall& call, 
   KV_CHECK(check_token_heads(source, source.v, "v", call.v, call.kv_heads));
   KV_CHECK(check_table(source, "k", call.k_table, true));
   KV_CHECK(check_table(source, "v", call.v_table, true));
+  KV_CHECK(check_queries(source, call));
   if (call.lengths) KV_CHECK(check_pointer("lengths", call.lengths, alignof(int)));
   if (layout.bytes == kTooMuch) return refuse("the workspace of this call does not fit 64 bits");
   if (layout.bytes != 0) KV_CHECK(check_pointer("workspace", reinterpret_cast<void*>(workspace), kVectorAlignment));
@@ -129,12 +151,27 @@ Result<void> check_call(const ProgramSource& source, const AttentionCall& call, 
 }  // namespace
 
 std::size_t Program::workspace_bytes(const AttentionCall& call) const {
-  return lay_out(source_, context_->backend()->info(), call).bytes;
+  std::size_t bytes = lay_out(source_, context_->backend()->info(), call).bytes;
+  if (buckets_.empty()) return bytes;
+  if (const auto taken = buckets_of(&call))
+    for (const BucketLengths& one : *taken) bytes = std::max(bytes, one.bucket->workspace_bytes(call));
+  return bytes;
 }
 
-// The common code of attention and reference. readable: launches `reference` in place of `decode` and `merge`.
-Result<LaunchReport> Program::run(bool readable, const AttentionCall& call, DevicePointer workspace,
-                                  Stream stream) const {
+kv::CheckArgs Program::check_args(const AttentionCall& call) const {
+  kv::CheckArgs checked{};
+  checked.lengths = call.lengths, checked.tokens = call.tokens, checked.sequences = call.sequences;
+  checked.query_starts = call.query_starts, checked.queries = call.queries, checked.query_rows = call.query_rows;
+  if (source_.page_tokens == 0) return checked;
+  checked.tables[0] = {call.k_table, call.check.k_pages, kv::CheckedArray::k_pages};
+  checked.tables[1] = {call.v_table, call.check.v_pages, kv::CheckedArray::v_pages};
+  return checked;
+}
+
+// The common code of attention and reference. readable: launches `reference` in place of `decode` and `merge`. lengths:
+// of run-time query lengths, those that this launch serves.
+Result<LaunchReport> Program::run(bool readable, const AttentionCall& call, DevicePointer workspace, Stream stream,
+                                  const QueryLengths& lengths) const {
   const DeviceInfo& device = context_->backend()->info();
   const Workspace layout = lay_out(source_, device, call);
   KV_CHECK(check_call(source_, call, layout, workspace));
@@ -147,14 +184,8 @@ Result<LaunchReport> Program::run(bool readable, const AttentionCall& call, Devi
   const bool is_paged = source_.page_tokens > 0;
 
   LaunchReport report;
-  if (source_.checks) {
-    kv::CheckArgs checked{};
-    checked.lengths = call.lengths, checked.tokens = call.tokens, checked.sequences = call.sequences;
-    if (is_paged) {
-      checked.tables[0] = {call.k_table, call.check.k_pages, kv::CheckedArray::k_pages};
-      checked.tables[1] = {call.v_table, call.check.v_pages, kv::CheckedArray::v_pages};
-    }
-    KV_CHECK(launch_check(checked, call.check, stream));
+  if (source_.kernels.count(Role::check) != 0) {
+    KV_CHECK(launch_check(check_args(call), call.check, stream));
     report.kernels.push_back(record(Role::check)->name);
   }
   const auto launch_step = [&](Role role, Grid grid, const auto& args) -> Result<void> {
@@ -170,16 +201,26 @@ Result<LaunchReport> Program::run(bool readable, const AttentionCall& call, Devi
   // Featured<> is the outermost wrapper of the arguments: kernels find features by the type of their arguments.
   const auto step_featured = [&]<class Args>(Role role, Grid grid, const Args& args) -> Result<void> {
     kv::FeatureArgs features = call.features;
+    if (call.query_starts) features.mask_sequence_stride = features.packed_sequence_stride = 0;
     if (call.leaves_sinks) features.sinks = nullptr;
     if (!source_.features.any()) return step(role, grid, args);
     return source_.checks
                ? launch_step(role, grid, kv::Featured<kv::Checked<Args>>{{args, call.check.record}, features})
                : launch_step(role, grid, kv::Featured<Args>{args, features});
   };
+  // Varlen<> is the innermost wrapper.
+  const auto step_attention = [&]<class Args>(Role role, Grid grid, const Args& args) -> Result<void> {
+    if (!source_.varlen) return step_featured(role, grid, args);
+    kv::VarlenArgs varlen{call.query_starts, call.queries, lengths.least, lengths.most, 0, {}};
+    if (by_prefill) list_splits(source_, device, call, varlen);
+    return step_featured(role, grid, kv::Varlen<Args>{args, varlen});
+  };
   const auto rotate = [&](Role role, const kv::Rows& in, const kv::Rows& out) -> Result<void> {
     const auto heads = static_cast<int>(q_heads(source_, call));
-    KV_TRY(grid, grid_of_rows(source_.kernels.at(role), product(1, call.sequences, source_.query_length, heads)));
-    return step(role, grid, kv::RotateArgs{in, out, call.sequences, source_.query_length, heads});
+    const int sequences = call.query_starts ? 1 : call.sequences,
+              queries = static_cast<int>(query_rows(source_, call) / sequences);
+    KV_TRY(grid, grid_of_rows(source_.kernels.at(role), product(1, sequences, queries, heads)));
+    return step(role, grid, kv::RotateArgs{in, out, sequences, queries, heads});
   };
 
   kv::Rows q = call.q, out = call.out;
@@ -197,6 +238,7 @@ Result<LaunchReport> Program::run(bool readable, const AttentionCall& call, Devi
   args.out = out;
   args.scale_log2 = static_cast<float>(scale_log2(source_, call));
   args.value_scale = call.v_tensor_scale;
+  if (call.query_starts) args.q.sequence_stride = args.out.sequence_stride = out.sequence_stride = 0;
   const auto take_splits = [&] {
     args.split_counters = reinterpret_cast<kv::u32*>(workspace);
     args.partial = reinterpret_cast<float*>(workspace + layout.partial);
@@ -205,17 +247,17 @@ Result<LaunchReport> Program::run(bool readable, const AttentionCall& call, Devi
   const auto heads = static_cast<unsigned>(scheduler_heads(source_, call)),
              sequences = static_cast<unsigned>(call.sequences);
   if (readable) {
-    const auto rows = static_cast<unsigned>(q_heads(source_, call) * source_.query_length);
+    const auto rows = static_cast<unsigned>(q_heads(source_, call) * queries_of(source_, call));
     args.scheduler.kv_heads = call.kv_heads;
     const Grid grid{rows, 1, sequences};
-    KV_CHECK(is_paged ? step_featured(Role::reference, grid, kv::PagedAttentionArgs{args, call.k_table, call.v_table})
-                      : step_featured(Role::reference, grid, args));
+    KV_CHECK(is_paged ? step_attention(Role::reference, grid, kv::PagedAttentionArgs{args, call.k_table, call.v_table})
+                      : step_attention(Role::reference, grid, args));
   } else if (by_prefill) {
     args.scheduler = prefill_schedule(source_, device, call);
     take_splits();
     const Grid grid{static_cast<unsigned>(args.scheduler.blocks), 1, 1};
-    KV_CHECK(is_paged ? step_featured(Role::prefill, grid, kv::PagedAttentionArgs{args, call.k_table, call.v_table})
-                      : step_featured(Role::prefill, grid, args));
+    KV_CHECK(is_paged ? step_attention(Role::prefill, grid, kv::PagedAttentionArgs{args, call.k_table, call.v_table})
+                      : step_attention(Role::prefill, grid, args));
   } else {
     const bool is_merged_apart = needs_merge_kernel(source_, device, call);
     take_splits();
@@ -223,19 +265,19 @@ Result<LaunchReport> Program::run(bool readable, const AttentionCall& call, Devi
     const Grid grid{static_cast<unsigned>(args.scheduler.blocks), 1, 1};
     const auto attend = [&]() -> Result<void> {
       if (!source_.append && is_paged)
-        return step_featured(Role::decode, grid, kv::PagedAttentionArgs{args, call.k_table, call.v_table});
-      if (!source_.append) return step_featured(Role::decode, grid, args);
+        return step_attention(Role::decode, grid, kv::PagedAttentionArgs{args, call.k_table, call.v_table});
+      if (!source_.append) return step_attention(Role::decode, grid, args);
       const kv::NewRows new_k{call.new_k, call.new_type, call.k_tensor_scale},
           new_v{call.new_v, call.new_type, call.v_tensor_scale};
       const kv::AppendArgs appending{args, new_k, new_v};
-      return is_paged ? step_featured(Role::decode, grid, kv::PagedAppendArgs{appending, call.k_table, call.v_table})
-                      : step_featured(Role::decode, grid, appending);
+      return is_paged ? step_attention(Role::decode, grid, kv::PagedAppendArgs{appending, call.k_table, call.v_table})
+                      : step_attention(Role::decode, grid, appending);
     };
     KV_CHECK(attend());
     if (is_merged_apart) {
       KV_TRY(rows, grid_of_rows(source_.kernels.at(Role::merge), static_cast<std::size_t>(source_.rows)));
-      KV_CHECK(step_featured(Role::merge, Grid{rows.x, heads, sequences},
-                             kv::MergeArgs{args.partial, args.partial_state, args.scheduler, out}));
+      KV_CHECK(step_attention(Role::merge, Grid{rows.x, heads, sequences},
+                              kv::MergeArgs{args.partial, args.partial_state, args.scheduler, out}));
     }
   }
   if (rotates_out) KV_CHECK(rotate(Role::rotate_out, out, call.out));
@@ -244,11 +286,11 @@ Result<LaunchReport> Program::run(bool readable, const AttentionCall& call, Devi
 }
 
 Result<LaunchReport> Program::attention(const AttentionCall& call, DevicePointer workspace, Stream stream) const {
-  return run(false, call, workspace, stream);
+  return buckets_.empty() ? run(false, call, workspace, stream, {}) : run_buckets(call, workspace, stream);
 }
 
 Result<LaunchReport> Program::reference(const AttentionCall& call, DevicePointer workspace, Stream stream) const {
-  return run(true, call, workspace, stream);
+  return run(true, call, workspace, stream, {1, source_.query_length});
 }
 
 // If lengths are on the device, cache_bytes counts `tokens` for every sequence: the most that the call may read.

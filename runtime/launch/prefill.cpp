@@ -5,25 +5,64 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 
+#include "args/splits.cuh"
 #include "runtime/base/sizes.hpp"
+#include "runtime/launch/tile_schedule.hpp"
 
 namespace kvjit {
 namespace {
 
-constexpr int kCpuBlocks = 4;    // the CPU back-end has no multiprocessors; some calls of tests are split
-constexpr int kMostSplits = 15;  // a counter has four bits for a warp
-// Splits cost time to be stored and merged, in shares of the time of a work tile: kMergeCost once, kSplitCost for each.
-// Both are estimates, by which 64 work tiles are split in two on 132 multiprocessors, and 120 are not split.
-constexpr double kMergeCost = 0.06, kSplitCost = 0.004;
+constexpr int kCpuBlocks = 4;  // the CPU back-end has no multiprocessors; some calls of tests are split
+// Tiles of tokens of a split, about, at least. A split costs the time of 5 to 10 tiles to begin, to store and to merge
+// (NOTES.md), which a batch that fills the device pays for nothing. On the CPU back-end: few, so that short contexts of
+// tests are split.
+constexpr kv::u32 kLeastSplitTiles = 32, kLeastCpuSplitTiles = 2;
+constexpr int kTileTokens = 128;  // of prefill
 constexpr long long kMostCounters = kCounterBytes / sizeof(kv::u32);
 
-// Work tiles of a sequence: prefill_rows query rows of one KV head each.
-long long work_tiles(const ProgramSource& source, const AttentionCall& call) {
-  return ceil_div(source.query_rows(), std::max(source.prefill_rows, 1)) * static_cast<long long>(call.kv_heads);
+// Work tiles of a sequence with so many queries: prefill_rows query rows of one KV head each.
+long long work_tiles(const ProgramSource& source, const AttentionCall& call, long long queries) {
+  return ceil_div(queries * source.q_heads_per_kv, std::max(source.prefill_rows, 1)) *
+         static_cast<long long>(call.kv_heads);
 }
 
 long long multiprocessors(const DeviceInfo& device) { return device.is_gpu ? device.multiprocessors : kCpuBlocks; }
+
+// KV splits of each work tile of a sequence that has so many.
+long long splits_of(const DeviceInfo& device, long long tiles) {
+  const long long blocks = multiprocessors(device);
+  return tiles >= 2 * blocks ? 1 : kv::work_tile_splits(static_cast<kv::u32>(tiles), static_cast<kv::u32>(blocks));
+}
+
+// Work tiles of a call, at most. A work tile has rows of one sequence, so in a ragged batch each sequence may have one
+// more than its rows fill.
+long long all_work_tiles(const ProgramSource& source, const AttentionCall& call) {
+  if (!call.query_starts) return work_tiles(source, call, queries_of(source, call)) * call.sequences;
+  const long long filled = call.query_rows * source.q_heads_per_kv / std::max(source.prefill_rows, 1);
+  return (filled + call.sequences) * call.kv_heads;
+}
+
+// Queries of a sequence that takes prefill, at least.
+int least_queries(const ProgramSource& source, const AttentionCall& call) {
+  return call.many_rows == ManyRows::prefill ? 1 : source.least_prefill_queries;
+}
+
+bool splits_prefill(const ProgramSource& source, const AttentionCall& call) {
+  return all_work_tiles(source, call) <= kMostCounters;
+}
+
+// KV splits of a work tile, at most, by the work tiles of its sequence.
+int listed_splits(const ProgramSource& source, const DeviceInfo& device, const AttentionCall& call) {
+  const long long most = std::max(work_tiles(source, call, queries_of(source, call)), 1ll);
+  if (!call.query_starts) return static_cast<int>(splits_of(device, most));
+  long long splits = 1;  // the numbers of queries are on the device: those that are split most
+  for (long long tiles = work_tiles(source, call, least_queries(source, call));
+       tiles <= most && tiles < 2 * multiprocessors(device); tiles += call.kv_heads)
+    splits = std::max(splits, splits_of(device, tiles));
+  return static_cast<int>(splits);
+}
 
 }  // namespace
 
@@ -32,22 +71,17 @@ Result<bool> takes_prefill(const ProgramSource& source, const DeviceInfo& device
   if (call.many_rows == ManyRows::prefill && !has_prefill)
     return fail(Code::unsupported, fmt::format("program {} has no prefill kernel", source.id), {},
                 {"`kvjit explain` says why"});
+  if (has_prefill && source.kernels.count(Role::decode) == 0) return true;  // a bucket
   if (!has_prefill || call.many_rows != ManyRows::chosen) return has_prefill && call.many_rows == ManyRows::prefill;
   return device.is_gpu && source.chooses_prefill;  // it is chosen for speed alone
 }
 
-// The number that finishes the work tiles of one sequence first, where blocks have a multiprocessor each.
 int prefill_splits(const ProgramSource& source, const DeviceInfo& device, const AttentionCall& call) {
-  const long long tiles = std::max(work_tiles(source, call), 1ll), blocks = multiprocessors(device);
-  if (tiles >= 2 * blocks || tiles * call.sequences > kMostCounters) return 1;
-  int best = 1;
-  double least = 0;
-  for (int splits = 1; splits <= kMostSplits; ++splits) {
-    const double time = static_cast<double>(ceil_div(tiles * splits, blocks)) / splits +
-                        (splits > 1 ? kMergeCost + kSplitCost * splits : 0);
-    if (splits == 1 || time < least) best = splits, least = time;
-  }
-  return best;
+  if (!splits_prefill(source, call)) return 1;
+  // The kernel makes no more of them than the tokens of a sequence are worth, which are at most call.tokens.
+  const auto least = static_cast<int>(device.is_gpu ? kLeastSplitTiles : kLeastCpuSplitTiles);
+  const auto useful = static_cast<int>((ceil_div(call.tokens, kTileTokens) + least / 2) / least);
+  return std::clamp(useful, 1, listed_splits(source, device, call));
 }
 
 kv::SchedulerArgs prefill_schedule(const ProgramSource& source, const DeviceInfo& device, const AttentionCall& call) {
@@ -56,15 +90,30 @@ kv::SchedulerArgs prefill_schedule(const ProgramSource& source, const DeviceInfo
   schedule.tokens = call.tokens, schedule.sequences = call.sequences, schedule.kv_heads = call.kv_heads;
   const int splits = prefill_splits(source, device, call);
   schedule.splits_per_head = static_cast<kv::u32>(splits);
+  schedule.split_boundary_tiles = device.is_gpu ? kLeastSplitTiles : kLeastCpuSplitTiles;
   const long long most = call.blocks > 0 ? call.blocks : multiprocessors(device);
-  schedule.blocks = static_cast<int>(std::clamp(work_tiles(source, call) * call.sequences * splits, 1ll, most));
+  schedule.blocks = static_cast<int>(std::clamp(all_work_tiles(source, call) * splits, 1ll, most));
   return schedule;
+}
+
+void list_splits(const ProgramSource& source, const DeviceInfo& device, const AttentionCall& call,
+                 kv::VarlenArgs& varlen) {
+  varlen.split_count = 0;
+  if (!splits_prefill(source, call)) return;
+  for (long long tiles = call.kv_heads;
+       tiles < 2 * multiprocessors(device) && varlen.split_count < static_cast<int>(std::size(varlen.splits));
+       tiles += call.kv_heads)
+    varlen.splits[varlen.split_count++] = static_cast<kv::u8>(splits_of(device, tiles));
 }
 
 long long prefill_slots(const ProgramSource& source, const DeviceInfo& device, const AttentionCall& call) {
   if (source.kernels.count(Role::prefill) == 0) return 0;
   const int splits = prefill_splits(source, device, call);
-  return splits == 1 ? 0 : work_tiles(source, call) * call.sequences * splits;
+  if (splits == 1) return 0;
+  const long long slots = all_work_tiles(source, call) * splits;
+  if (!call.query_starts) return slots;
+  const long long sequences = std::min<long long>(call.sequences, call.query_rows / least_queries(source, call) + 1);
+  return std::min(slots, sequences * kv::kMostSplitRounds * multiprocessors(device));
 }
 
 }  // namespace kvjit

@@ -4,6 +4,9 @@
 
 #include <fmt/format.h>
 
+#include <future>
+#include <utility>
+
 namespace kvjit {
 
 Result<std::shared_ptr<Program>> Program::create(std::shared_ptr<Context> context, ProgramSource source,
@@ -13,10 +16,31 @@ Result<std::shared_ptr<Program>> Program::create(std::shared_ptr<Context> contex
 
 Result<std::shared_ptr<Program>> Program::create(std::shared_ptr<Context> context,
                                                  std::shared_ptr<const ProgramSource> source, std::stop_token stop) {
-  const auto program = std::make_shared<Program>(std::move(context), std::move(source));
-  for (const Role role : program->roles_of_attention())
-    if (program->source_.kernels.count(role)) KV_CHECK(program->kernel(role, stop));
+  auto program = std::make_shared<Program>(std::move(context), std::move(source));
+  KV_CHECK(program->load(stop));
   return program;
+}
+
+Program::Program(std::shared_ptr<Context> context, std::shared_ptr<const ProgramSource> source)
+    : context_(std::move(context)), shared_source_(std::move(source)), source_(*shared_source_) {
+  for (const ProgramSource& bucket : source_.buckets)
+    buckets_.push_back(
+        std::make_unique<Program>(context_, std::shared_ptr<const ProgramSource>(shared_source_, &bucket)));
+}
+
+// The buckets that calls take are loaded at the same time. The CPU back-end loads each at the first call that takes it.
+Result<void> Program::load(std::stop_token stop) {
+  for (const Role role : roles_of_attention())
+    if (source_.kernels.count(role)) KV_CHECK(kernel(role, stop));
+  if (buckets_.empty() || !context_->backend()->info().is_gpu) return {};
+  KV_TRY(taken, buckets_of(nullptr));
+  std::vector<std::future<Result<void>>> loads;
+  for (const BucketLengths& one : taken)
+    loads.push_back(std::async(std::launch::async, [&one, stop] { return one.bucket->load(stop); }));
+  Result<void> all;
+  for (auto& load : loads)
+    if (Result<void> one = load.get(); all && !one) all = one;
+  return all;
 }
 
 Result<const KernelRecord*> Program::kernel(Role role, std::stop_token stop) const {
@@ -35,16 +59,21 @@ const KernelRecord* Program::record(Role role) const {
   return entry == kernels_.end() ? nullptr : &entry->second;
 }
 
-std::vector<Role> Program::loaded_roles() const {
-  const std::lock_guard lock(mutex_);
-  std::vector<Role> roles;
-  for (const auto& [role, record] : kernels_) roles.push_back(role);
-  return roles;
+std::vector<Program::LoadedKernel> Program::loaded_kernels() const {
+  std::vector<LoadedKernel> loaded;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [role, record] : kernels_) loaded.push_back({role, &source_.kernels.at(role), &record});
+  }
+  for (const auto& bucket : buckets_)
+    for (const LoadedKernel& one : bucket->loaded_kernels()) loaded.push_back(one);
+  return loaded;
 }
 
 std::vector<Role> Program::roles_of_attention() const {
   std::vector<Role> roles;
   if (source_.checks) roles.push_back(Role::check);
+  if (!buckets_.empty()) return roles;
   if (source_.k.is_transformed && !source_.rotates_queries) roles.push_back(Role::rotate_q);
   // On a GPU calls take prefill or decode, unless they ask for the other one. The CPU back-end serves tests of both.
   const bool is_gpu = context_->backend()->info().is_gpu, has_prefill = source_.kernels.count(Role::prefill) != 0;

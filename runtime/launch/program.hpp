@@ -2,7 +2,8 @@
 // launches. It knows no format: sizes and strides come from ProgramSource.
 //
 // Member functions are defined in the file of the family that they launch: decode.cpp (attention and reference),
-// codec.cpp, operations.cpp, auxiliary.cpp. program.cpp loads kernels.
+// codec.cpp, operations.cpp, auxiliary.cpp. varlen.cpp shares a call with run-time query lengths among kernels, and
+// program.cpp loads kernels.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <map>
@@ -28,8 +29,7 @@ class Program {
   static Result<std::shared_ptr<Program>> create(std::shared_ptr<Context> context, ProgramSource source,
                                                  std::stop_token stop = {});
   // Loads nothing: use create().
-  Program(std::shared_ptr<Context> context, std::shared_ptr<const ProgramSource> source)
-      : context_(std::move(context)), shared_source_(std::move(source)), source_(*shared_source_) {}
+  Program(std::shared_ptr<Context> context, std::shared_ptr<const ProgramSource> source);
 
   const ProgramSource& source() const { return source_; }
   std::size_t workspace_bytes(const AttentionCall& call) const;
@@ -66,7 +66,12 @@ class Program {
   // strides of scales are left out.
   static int alignment_of(const CopyCall& call, const Program& from, const Program& to);
   const KernelRecord* record(Role role) const;  // null if that kernel is not loaded yet
-  std::vector<Role> loaded_roles() const;       // roles that have a record
+  struct LoadedKernel {
+    Role role;
+    const Source* source;
+    const KernelRecord* record;
+  };
+  std::vector<LoadedKernel> loaded_kernels() const;
 
  private:
   std::shared_ptr<Context> context_;
@@ -74,9 +79,24 @@ class Program {
   const ProgramSource& source_;  // *shared_source_
   mutable std::mutex mutex_;     // guards kernels_
   mutable std::map<Role, KernelRecord> kernels_;
-  std::vector<Role> roles_of_attention() const;  // in launch order
+  std::vector<std::unique_ptr<Program>> buckets_;  // of ProgramSource::buckets
+  std::vector<Role> roles_of_attention() const;    // in launch order
+  Result<void> load(std::stop_token stop);         // the kernels of attention
+  // Run-time query lengths (varlen.cpp): queries of a sequence that a launch serves.
+  struct QueryLengths {
+    int least = 0, most = 0;
+  };
+  struct BucketLengths {
+    Program* bucket;
+    QueryLengths lengths;
+  };
+  // The buckets that sequences of a call may take; of any call if `call` is null. Fails if they do not serve the call.
+  Result<std::vector<BucketLengths>> buckets_of(const AttentionCall* call) const;
+  Result<LaunchReport> run_buckets(const AttentionCall& call, DevicePointer workspace, Stream stream) const;
+  kv::CheckArgs check_args(const AttentionCall& call) const;
   Result<const KernelRecord*> kernel(Role role, std::stop_token stop = {}) const;
-  Result<LaunchReport> run(bool readable, const AttentionCall& call, DevicePointer workspace, Stream stream) const;
+  Result<LaunchReport> run(bool readable, const AttentionCall& call, DevicePointer workspace, Stream stream,
+                           const QueryLengths& lengths) const;
   Result<void> codec(int side, bool is_writing, const kv::CodecArgs& args, const kv::PageTable& table,
                      const CheckBounds& check, Stream stream) const;
   Result<void> check_codec(int side, bool is_writing, const kv::CodecArgs& args, const CacheCall& at) const;

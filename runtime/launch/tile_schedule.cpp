@@ -72,6 +72,14 @@ long long most_splits(const kv::SchedulerArgs& even) {
 
 }  // namespace
 
+int queries_of(const ProgramSource& source, const AttentionCall& call) {
+  return source.varlen ? call.queries : source.query_length;
+}
+
+long long query_rows(const ProgramSource& source, const AttentionCall& call) {
+  return call.query_starts ? call.query_rows : static_cast<long long>(call.sequences) * queries_of(source, call);
+}
+
 long long q_heads(const ProgramSource& source, const AttentionCall& call) {
   return static_cast<long long>(call.kv_heads) * source.q_heads_per_kv;
 }
@@ -104,7 +112,7 @@ int most_blocks(const ProgramSource& source, const DeviceInfo& device, const Att
 
 kv::SchedulerArgs make_schedule(const ProgramSource& source, const DeviceInfo& device, const AttentionCall& call) {
   kv::SchedulerArgs schedule = even_schedule(source, device, call);
-  if (!call.lengths) return schedule;
+  if (!call.lengths && !source.varlen) return schedule;
   schedule.lengths = call.lengths;
   schedule.blocks = most_blocks(source, device, call);
   schedule.splits_per_head = static_cast<kv::u32>(schedule.blocks / batch_heads(source, call));

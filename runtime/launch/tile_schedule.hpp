@@ -15,6 +15,10 @@
 
 namespace kvjit {
 
+// Queries of a sequence in a call, at most.
+int queries_of(const ProgramSource& source, const AttentionCall& call);
+// Rows of q and out of a call for each query head. A ragged batch is one sequence of them.
+long long query_rows(const ProgramSource& source, const AttentionCall& call);
 // Query heads of a call.
 long long q_heads(const ProgramSource& source, const AttentionCall& call);
 // Heads that the scheduler sees: KV heads x query chunks. All heads of a token count as one if a block takes them

@@ -15,13 +15,14 @@ Workspace lay_out(const ProgramSource& source, const DeviceInfo& device, const A
   // `reference` reads Q that `rotate_q` rotated, and `rotate_out` rotates its output back. So the workspace has these
   // rows even if `decode` rotates Q and the output itself.
   const auto dense = [&](const SideInfo& side) {
-    return product(sizeof(float), call.sequences, source.query_length, q_heads(source, call), side.rotated_dim);
+    return product(sizeof(float), query_rows(source, call), q_heads(source, call), side.rotated_dim);
   };
   // The index of a partial result is its block's number plus its batch-head's (TileScheduler::partial_index of
   // kernels/decode/tile_scheduler.cuh).
   const std::size_t slots = plus(product(1, call.sequences, scheduler_heads(source, call)),
                                  static_cast<std::size_t>(most_blocks(source, device, call)));
-  const std::size_t states = times(times(slots, source.rows), sizeof(float));
+  const bool has_decode = source.kernels.count(Role::decode) != 0;
+  const std::size_t states = has_decode ? times(times(slots, source.rows), sizeof(float)) : 0;
   // Splits of prefill: templates/kernels/prefill/splits.cuh.
   const std::size_t many = product(sizeof(float), prefill_slots(source, device, call), source.prefill_rows);
   constexpr int kStateFloats = 8;  // of a row: four lanes share it

@@ -16,7 +16,7 @@
 namespace kvjit {
 
 struct Workspace {
-  std::size_t rotated_q = 0;      // byte offset: f32 rows of Q in the rotated domain
+  std::size_t rotated_q = 0;  // byte offset: f32 rows of Q in the rotated domain
   // The layouts of decode: [slot][row][V's rotated_dim] and [slot][row][2]. Splits of prefill take the same places.
   std::size_t partial = 0;        // byte offset: f32 outputs of splits, not normalized
   std::size_t state = 0;          // byte offset: f32 row maxima and denominators of splits

@@ -7,7 +7,7 @@
 
 namespace kv {
 
-enum class CheckedArray : int { none, lengths, k_pages, v_pages, pages, slots };
+enum class CheckedArray : int { none, lengths, k_pages, v_pages, pages, slots, query_starts };
 
 // The caller's record, in device memory; zero before the first call that uses it.
 struct CheckRecord {
@@ -37,6 +37,9 @@ struct CheckArgs {
   i64 slots_given,    // entries of `slots`
       slot_count;     // slots that exist; negative slots are always allowed
   SlotType slot_type;
+  const int* query_starts;  // of a ragged batch, as in VarlenArgs; null: there are none to check
+  int queries;              // of a sequence, at most
+  i64 query_rows;           // rows of q and out
 };
 
 // Arguments of a kernel in a checked program: it runs only while the record counts nothing.

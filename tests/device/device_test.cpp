@@ -89,6 +89,43 @@ TEST_CASE("prefill: formats, layouts, ragged lengths, any number of blocks") {
     }
 }
 
+TEST_CASE("run-time query lengths: any number of queries, and ragged batches of decode and prefill") {
+  const auto device = gpu();
+  const std::string arch = device->backend()->info().arch;
+  const std::vector<int> lengths = {700, 300, 900, 33, 1, 640}, counts = {1, 0, 300, 13, 1, 150};
+  for (const char* format : {"f16", "kv4", "tbq4_0", "q8_0", "kv3", "tbq4_dense_qsfirst_raw"})
+    for (Case test : {Case{format, format, 128, 4, 300, Layout::planar, true},
+                      Case{"kv4", format, 128, 3, 300, Layout::paged, false, 0, 16}}) {
+      test.is_varlen = true;
+      const Planned one = planned(registry(), test, arch);
+      Judge judge(device, one, int(lengths.size()), 900);
+      for (const int queries : {1, 2, 5, 16, 100, 170, 300}) {
+        KernelHarness::Call call{0, {900, 300, 512, 700, 301, 640}, 0, false};
+        call.queries = queries;
+        judge.check(call);
+      }
+      KernelHarness::Call ragged{0, lengths, 0, false};
+      ragged.query_counts = counts;
+      for (const int blocks : {0, 3}) {
+        ragged.blocks = blocks;
+        judge.check(ragged);
+      }
+      ragged.blocks = 0;
+      const auto first = must(judge.attend(ragged)).out;
+      for (int i = 0; i < 100; ++i) CHECK(must(judge.attend(ragged)).out == first);
+      if (one.source.prefill_rows == 0) continue;
+      // A sequence by prefill has the same bits alone.
+      KernelHarness::Call alone{0, {0, 0, 900, 0, 0, 0}, 0, false};
+      alone.query_counts = {0, 0, 300, 0, 0, 0};
+      const std::size_t before = std::size_t(kKvHeads) * std::size_t(test.gqa) * 128, values = 300 * before;
+      KernelHarness::Call in_batch = ragged;
+      in_batch.query_counts = {0, 0, 300, 13, 1, 150};
+      const auto batch = must(judge.attend(in_batch)).out, one_sequence = must(judge.attend(alone)).out;
+      CHECK_MESSAGE(std::equal(one_sequence.begin(), one_sequence.begin() + std::ptrdiff_t(values), batch.begin()),
+                    test.name());
+    }
+}
+
 TEST_CASE("several queries, and the reference kernel") {
   compare({{"tbq4_0", "q8_0", 128, 4, 4, Layout::planar, true},
            {"q4_0", "tbq4_0", 128, 8, 2, Layout::rows, true},

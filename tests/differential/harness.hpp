@@ -10,6 +10,7 @@
 #include <string>
 #include <thread>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "generator/formats/reference_codec.hpp"
@@ -37,22 +38,25 @@ struct Case {
   int page_tokens = 0;  // tokens of a page of layout paged; page_layout: rows or planes in a page
   Layout page_layout = Layout::planar;
   int token_heads = 0;  // layout rows: token-major KV heads; 0: off
+  bool has_checks = false;
+  bool is_varlen = false;  // query_length = "any", and the member is the most
 
   std::string toml() const {
     return fmt::format(
                "[k]\nformat = \"{}\"\n[v]\nformat = \"{}\"\n[attention]\nhead_dim_k = {}\nhead_dim_v = "
-               "{}\nq_heads_per_kv = {}\nquery_length = {}\nfeatures = [{}]\n[cache]\nlayout = \"{}\"\n",
-               k, v, head_dim, head_dim_v ? head_dim_v : head_dim, gqa, query_length, is_causal ? "\"causal\"" : "",
-               to_string(layout)) +
+               "{}\nq_heads_per_kv = {}\n{}query_length = {}\nfeatures = [{}]\n[cache]\nlayout = \"{}\"\n",
+               k, v, head_dim, head_dim_v ? head_dim_v : head_dim, gqa, is_varlen ? "query_length = \"any\"\nmax_" : "",
+               query_length, is_causal ? "\"causal\"" : "", to_string(layout)) +
            (page_tokens > 0
                 ? fmt::format("page_tokens = {}\npage_layout = \"{}\"\n", page_tokens, to_string(page_layout))
                 : "") +
-           (token_heads > 0 ? fmt::format("token_heads = {}\n", token_heads) : "");
+           (token_heads > 0 ? fmt::format("token_heads = {}\n", token_heads) : "") +
+           (has_checks ? "[target]\nchecks = true\n" : "");
   }
   bool is_planar() const { return (page_tokens > 0 ? page_layout : layout) == Layout::planar; }
   std::string name() const {
-    return fmt::format("K {} V {} head_dim {}{} GQA {} queries {} {}{}{}", k, v, head_dim,
-                       head_dim_v ? fmt::format("x{}", head_dim_v) : "", gqa, query_length,
+    return fmt::format("K {} V {} head_dim {}{} GQA {} queries {}{} {}{}{}", k, v, head_dim,
+                       head_dim_v ? fmt::format("x{}", head_dim_v) : "", gqa, is_varlen ? "1 to " : "", query_length,
                        layout_name(is_planar(), page_tokens), is_causal ? " causal" : "",
                        token_heads ? fmt::format(" {} heads together", token_heads) : "");
   }
@@ -91,10 +95,11 @@ inline void warm_up(const std::shared_ptr<Context>& context, const std::vector<P
                     bool is_complete = false) {
   std::vector<const Source*> sources;
   for (const Planned& one : all)
-    for (const auto& [role, source] : one.source.kernels)
+    for_each_kernel(one.source, [&](Role role, const Source& source) {
       if (is_complete || role == Role::decode || role == Role::prefill || role == Role::merge ||
           role == Role::rotate_q || role == Role::rotate_out)
         sources.push_back(&source);
+    });
   std::atomic<std::size_t> next = 0;
   const auto work = [&] {
     for (std::size_t i; (i = next++) < sources.size();) (void)context->get(*sources[i]);
@@ -155,17 +160,20 @@ class Judge {
         harness_(must(KernelHarness::make(context, must(Program::create(context, one.source)), problem_, shape_))) {
     for (const int side : {0, 1}) must(harness_.set_rows(side, cache(side).rows));
     Rng rng(3);
-    q_ =
-        rounded_to(problem_.q_type, rng.normals(std::size_t(sequences) * head_rows() * std::size_t(problem_.head_dim)));
+    q_ = rounded_to(problem_.q_type,
+                    rng.normals(std::size_t(sequences) * head_rows(most_queries()) * std::size_t(problem_.head_dim)));
   }
 
   // Lengths around the border of a tile: 1, tile - 1, tile, tile + 1 and 257.
   std::vector<int> ragged_lengths() const { return {1, tile_ - 1, tile_, tile_ + 1, 257}; }
 
-  std::vector<double> exact(const std::vector<int>& lengths) const {
+  // counts: queries of each sequence; empty: the program's query_length.
+  std::vector<double> exact(const std::vector<int>& lengths, const std::vector<int>& counts = {}) const {
     std::vector<double> all;
     const auto dim = std::size_t(problem_.head_dim);
+    auto q_end = q_.begin();
     for (int s = 0; s < shape_.sequences; ++s) {
+      const int queries = counts.empty() ? problem_.query_length : counts[std::size_t(s)];
       std::vector<double> attended[2];
       for (const int side : {0, 1})
         for (int head = 0; head < kv_heads(); ++head) {
@@ -174,11 +182,12 @@ class Judge {
                              std::ptrdiff_t((std::size_t(s * kv_heads() + head) * std::size_t(shape_.tokens)) * width);
           attended[side].insert(attended[side].end(), first, first + lengths[std::size_t(s)] * problem_.dim(side));
         }
-      const std::vector<double> q(q_.begin() + std::ptrdiff_t(std::size_t(s) * head_rows() * dim),
-                                  q_.begin() + std::ptrdiff_t(std::size_t(s + 1) * head_rows() * dim));
+      const auto q_begin = std::exchange(q_end, q_end + std::ptrdiff_t(head_rows(queries) * dim));
+      if (queries == 0) continue;
+      const std::vector<double> q(q_begin, q_end);
       const auto one =
-          oracle_attention({kv_heads() * problem_.q_heads_per_kv, kv_heads(), problem_.query_length,
-                            lengths[std::size_t(s)], problem_.head_dim, problem_.causal, 0, problem_.v_dim()},
+          oracle_attention({kv_heads() * problem_.q_heads_per_kv, kv_heads(), queries, lengths[std::size_t(s)],
+                            problem_.head_dim, problem_.causal, 0, problem_.v_dim()},
                            q, attended[0], attended[1]);
       all.insert(all.end(), one.begin(), one.end());
     }
@@ -187,7 +196,7 @@ class Judge {
 
   // Runs a call, compares it with the oracle, checks the launch report, and returns the output.
   std::vector<float> check(const KernelHarness::Call& call) {
-    const KernelHarness::Outcome outcome = must(harness_.attend(q_, call));
+    const KernelHarness::Outcome outcome = must(attend(call));
     const double error = error_of(outcome, call);
     CHECK_MESSAGE(error <= kMaxKernelError, name_, ": error ", error, " over ", call.tokens, " tokens, blocks ",
                   call.blocks, call.is_reference ? ", reference" : "");
@@ -244,7 +253,11 @@ class Judge {
   }
 
   // Runs a call and checks nothing.
-  Result<KernelHarness::Outcome> attend(const KernelHarness::Call& call) const { return harness_.attend(q_, call); }
+  Result<KernelHarness::Outcome> attend(const KernelHarness::Call& call) const {
+    std::size_t rows = 0;
+    for (const int count : counts_of(call)) rows += head_rows(count);
+    return harness_.attend(std::span(q_).first(rows * std::size_t(problem_.head_dim)), call);
+  }
   // Queues calls that alternate between the queries and their negatives; returns how many outputs differ in bits from
   // the first output of the same queries.
   int differing(int tokens, int calls) const {
@@ -268,10 +281,17 @@ class Judge {
  private:
   double error_of(const KernelHarness::Outcome& outcome, const KernelHarness::Call& call) const {
     const std::vector<int> same(std::size_t(shape_.sequences), call.tokens);
-    return relative_error(outcome.out, exact(call.lengths.empty() ? same : call.lengths));
+    return relative_error(outcome.out, exact(call.lengths.empty() ? same : call.lengths, counts_of(call)));
   }
+  // Queries of each sequence of a call.
+  std::vector<int> counts_of(const KernelHarness::Call& call) const {
+    if (!call.query_counts.empty()) return call.query_counts;
+    return std::vector<int>(std::size_t(shape_.sequences), call.queries > 0 ? call.queries : problem_.query_length);
+  }
+  // With run-time query lengths: as many as tests ask for.
+  int most_queries() const { return problem_.varlen ? std::min(problem_.query_length, 300) : problem_.query_length; }
   int kv_heads() const { return shape_.kv_heads; }
-  std::size_t head_rows() const { return std::size_t(kv_heads() * problem_.q_heads_per_kv * problem_.query_length); }
+  std::size_t head_rows(int queries) const { return std::size_t(kv_heads() * problem_.q_heads_per_kv * queries); }
 
   Problem problem_;
   std::string name_;

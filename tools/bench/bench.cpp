@@ -133,15 +133,14 @@ std::string charts(const std::vector<BenchRow>& rows) {
 
 Result<std::vector<LaunchedKernel>> launched_kernels(const Program& program, const LaunchReport& report) {
   std::vector<LaunchedKernel> launched;
+  const std::vector<Program::LoadedKernel> loaded = program.loaded_kernels();
   for (const std::string& name : report.kernels) {
-    const auto& kernels = program.source().kernels;
-    const auto found =
-        std::find_if(kernels.begin(), kernels.end(), [&](const auto& kernel) { return kernel.second.name == name; });
-    const KernelRecord* record = found == kernels.end() ? nullptr : program.record(found->first);
-    if (!record)
+    const auto found = std::find_if(loaded.begin(), loaded.end(),
+                                    [&](const Program::LoadedKernel& kernel) { return kernel.source->name == name; });
+    if (found == loaded.end())
       return fail(Code::internal, fmt::format("{} launched {}, which it does not have", program.source().id, name));
-    launched.push_back({to_string(found->first), name, found->second.threads, record->registers, record->spill_bytes,
-                        found->second.shared_bytes});
+    launched.push_back({to_string(found->role), name, found->source->threads, found->record->registers,
+                        found->record->spill_bytes, found->source->shared_bytes});
   }
   return launched;
 }
@@ -152,17 +151,22 @@ bool BenchRow::is_prefill() const {
 }
 
 double attention_flop(const Problem& problem, const CacheShape& shape) {
+  return attention_flop(problem, shape,
+                        std::vector<int>(static_cast<std::size_t>(shape.sequences), problem.query_length));
+}
+
+double attention_flop(const Problem& problem, const CacheShape& shape, const std::vector<int>& query_counts) {
   const FeatureSet& features = problem.features;
-  double pairs = 0;  // of one sequence and query head
-  for (int query = 0; query < problem.query_length; ++query) {
-    const long long at = shape.tokens - problem.query_length + query;
-    long long first = 0, end = problem.causal ? at + 1 : shape.tokens;
-    if (features.window_left >= 0) first = std::max(first, at - features.window_left);
-    if (features.window_right >= 0) end = std::min(end, at + features.window_right + 1);
-    pairs += static_cast<double>(std::max(std::min(end, shape.tokens) - first, 0ll));
-  }
-  const double heads = static_cast<double>(shape.sequences) * shape.kv_heads * problem.q_heads_per_kv;
-  return 2. * (problem.head_dim + problem.v_dim()) * heads * pairs;
+  double pairs = 0;  // of one query head
+  for (const int queries : query_counts)
+    for (int query = 0; query < queries; ++query) {
+      const long long at = shape.tokens - queries + query;
+      long long first = 0, end = problem.causal ? at + 1 : shape.tokens;
+      if (features.window_left >= 0) first = std::max(first, at - features.window_left);
+      if (features.window_right >= 0) end = std::min(end, at + features.window_right + 1);
+      pairs += static_cast<double>(std::max(std::min(end, shape.tokens) - first, 0ll));
+    }
+  return 2. * (problem.head_dim + problem.v_dim()) * shape.kv_heads * problem.q_heads_per_kv * pairs;
 }
 
 double pool_bytes(const DeviceInfo& info) { return std::max(kLeastPool, kLeastL2s * info.l2_bytes); }

@@ -27,6 +27,8 @@ Result<std::vector<LaunchedKernel>> launched_kernels(const Program& program, con
 // Floating-point operations of Q K^T and P V of a call, two a multiply-add: of the pairs of a query and a token that it
 // sees by `causal` and `window`. Channels count as the caller has them, without padding.
 double attention_flop(const Problem& problem, const CacheShape& shape);
+// The same for sequences with so many queries each.
+double attention_flop(const Problem& problem, const CacheShape& shape, const std::vector<int>& query_counts);
 
 // Bytes of the caches over which timed calls alternate, so that none is found in the L2: 400 MB, or four times the L2
 // if that is more.

@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <numeric>
 
 #include "generator/formats/reference_codec.hpp"
 #include "runtime/base/input_file.hpp"
@@ -33,6 +34,8 @@ struct BenchArgs {
   std::vector<std::string> specs;                               // files
   std::vector<long long> tokens = {4096, 8192, 32768, 131072};  // --tokens: of each sequence
   std::vector<int> batch = {1};                                 // --batch: sequences of a call
+  std::vector<int> queries;                                     // --queries: of each sequence, for query_length = "any"
+  std::vector<int> ragged;                                      // --ragged: queries of each sequence of one batch
   int kv_heads = 8;                                             // --kv-heads
   int repeats = 20;                                             // --repeats: timed graphs of 20 calls
   double query_scale = 1;                                       // --query-scale: factor of the queries
@@ -156,8 +159,9 @@ Result<int> bench_write(const Cli& cli, const BenchArgs& args) {
 // A program to be timed, and the caches over which it is timed.
 struct Job {
   Ready ready;
-  std::vector<CacheShape> shapes;     // the caches over which it is timed
-  std::vector<std::uint8_t> rows[2];  // encoded rows of K and V that fill the caches; their scales are finite
+  std::vector<CacheShape> shapes;        // the caches over which it is timed
+  std::vector<std::vector<int>> counts;  // with run-time query lengths: queries of the sequences, for each shape
+  std::vector<std::uint8_t> rows[2];     // encoded rows of K and V that fill the caches; their scales are finite
 };
 
 Result<Job> make_job(const Spec& spec, const BenchArgs& args, const Registry& registry,
@@ -165,16 +169,34 @@ Result<Job> make_job(const Spec& spec, const BenchArgs& args, const Registry& re
   constexpr std::size_t kDistinct = 509;  // distinct rows: a prime, so that every warp reads each of them
   const DeviceInfo& info = context->backend()->info();
   KV_TRY(ready, make_ready(spec, registry, context));
-  Job job{ready, {}, {}};
+  if (!ready.problem.varlen && !(args.queries.empty() && args.ragged.empty()))
+    return fail(
+        Code::usage,
+        fmt::format("--queries, --ragged: {} has {} queries in each sequence", spec.file, ready.problem.query_length),
+        spec.where("attention.query_length"), {"query_length = \"any\" lets each call say how many it has"});
+  if (ready.problem.varlen && args.is_tuning)
+    return fail(Code::unsupported, "shapes of blocks are measured for specs with a number of queries",
+                spec.where("attention.query_length"),
+                {"query_length = \"any\" takes the shapes that were measured for its numbers of queries"});
+  Job job{ready, {}, {}, {}};
   const ProgramSource& source = ready.program->source();
-  for (const int batch : args.batch)
-    for (const long long tokens : args.tokens) {
-      CacheShape shape{batch, args.kv_heads, tokens, 1};
-      const auto one = static_cast<double>(memory_bytes(source, shape));
-      shape.copies = copies_for(one, info);
-      KV_CHECK(check_memory(source, shape, info));
-      job.shapes.push_back(shape);
+  std::vector<std::vector<int>> all_counts;  // empty: each sequence has query_length queries
+  for (const int batch : args.ragged.empty() ? args.batch : std::vector<int>{static_cast<int>(args.ragged.size())}) {
+    std::vector<std::vector<int>> counts = {args.ragged};
+    if (args.ragged.empty() && ready.problem.varlen) {
+      counts.clear();
+      for (const int queries : args.queries.empty() ? std::vector<int>{1} : args.queries)
+        counts.emplace_back(static_cast<std::size_t>(batch), queries);
     }
+    for (const long long tokens : args.tokens)
+      for (const std::vector<int>& of_sequences : counts) {
+        CacheShape shape{batch, args.kv_heads, tokens, 1};
+        const auto one = static_cast<double>(memory_bytes(source, shape));
+        shape.copies = copies_for(one, info);
+        KV_CHECK(check_memory(source, shape, info));
+        job.shapes.push_back(shape), job.counts.push_back(of_sequences);
+      }
+  }
   for (const int side : {0, 1}) {
     const int dim = ready.problem.dim(side);
     job.rows[side] =
@@ -184,8 +206,14 @@ Result<Job> make_job(const Spec& spec, const BenchArgs& args, const Registry& re
   return job;
 }
 
-// A harness with the job's rows in its cache.
-Result<KernelHarness> filled_harness(const Job& job, const CacheShape& shape, const std::shared_ptr<Context>& context) {
+// Whether sequences have different numbers of queries.
+bool is_ragged_batch(const std::vector<int>& counts) {
+  return std::adjacent_find(counts.begin(), counts.end(), std::not_equal_to<>()) != counts.end();
+}
+
+// A harness with the job's rows in its cache number i.
+Result<KernelHarness> filled_harness(const Job& job, std::size_t i, const std::shared_ptr<Context>& context) {
+  const CacheShape& shape = job.shapes[i];
   KV_TRY(harness, KernelHarness::make(context, job.ready.program, job.ready.problem, shape));
   const Problem& problem = job.ready.problem;
   const auto new_tokens =
@@ -196,23 +224,37 @@ Result<KernelHarness> filled_harness(const Job& job, const CacheShape& shape, co
     if (problem.append) harness.set_new_tokens(side, heavy_tailed(4, new_tokens * std::size_t(dim), dim), Element::f16);
   }
   // Variant 1 of random_features: one mask for all heads, as in the test suites of other libraries.
-  harness.set_features(random_features(
-      problem.features,
-      {shape.sequences, shape.kv_heads * problem.q_heads_per_kv, problem.query_length, static_cast<int>(shape.tokens)},
-      11, 1));
+  const std::vector<int>& counts = job.counts[i];
+  const bool is_ragged = is_ragged_batch(counts);
+  const int queries = is_ragged        ? std::accumulate(counts.begin(), counts.end(), 0)
+                      : counts.empty() ? problem.query_length
+                                       : counts[0];
+  harness.set_features(random_features(problem.features,
+                                       {is_ragged ? 1 : shape.sequences, shape.kv_heads * problem.q_heads_per_kv,
+                                        queries, static_cast<int>(shape.tokens), is_ragged ? shape.sequences : 0},
+                                       11, 1));
   return std::move(harness);
 }
 
-std::vector<float> queries(const Problem& problem, const CacheShape& shape, double factor) {
-  const auto rows = std::size_t(shape.sequences) * std::size_t(shape.kv_heads) * std::size_t(problem.q_heads_per_kv) *
-                    std::size_t(problem.query_length);
+std::vector<float> queries(const Job& job, std::size_t i, double factor) {
+  const Problem& problem = job.ready.problem;
+  const CacheShape& shape = job.shapes[i];
+  const std::vector<int>& counts = job.counts[i];
+  const int all =
+      counts.empty() ? shape.sequences * problem.query_length : std::accumulate(counts.begin(), counts.end(), 0);
+  const auto rows = std::size_t(all) * std::size_t(shape.kv_heads) * std::size_t(problem.q_heads_per_kv);
   auto q = heavy_tailed(3, rows * std::size_t(problem.head_dim), problem.head_dim);
   for (float& x : q) x *= static_cast<float>(factor);
   return q;
 }
 
-KernelHarness::Call call_of(const CacheShape& shape, const BenchArgs& args) {
+KernelHarness::Call call_of(const Job& job, std::size_t i, const BenchArgs& args) {
+  const CacheShape& shape = job.shapes[i];
   KernelHarness::Call call;
+  if (is_ragged_batch(job.counts[i]))
+    call.query_counts = job.counts[i];
+  else if (!job.counts[i].empty())
+    call.queries = job.counts[i][0];
   call.tokens = static_cast<int>(shape.tokens);
   call.many_rows = args.many_rows;
   if (args.has_lengths) call.lengths.assign(static_cast<std::size_t>(shape.sequences), call.tokens);
@@ -222,12 +264,14 @@ KernelHarness::Call call_of(const CacheShape& shape, const BenchArgs& args) {
 // Calls that are bound by arithmetic bring the board to its power limit within this time.
 constexpr double kWarmUpUs = 150e3;
 
-Result<BenchRow> bench_one(const Job& job, const CacheShape& shape, const Probe& probe, const BenchArgs& args,
+Result<BenchRow> bench_one(const Job& job, std::size_t i, const Probe& probe, const BenchArgs& args,
                            const std::shared_ptr<Context>& context) {
   const Problem& problem = job.ready.problem;
-  KV_TRY(harness, filled_harness(job, shape, context));
-  const auto q = queries(problem, shape, args.query_scale);
-  const KernelHarness::Call call = call_of(shape, args);
+  const CacheShape& shape = job.shapes[i];
+  const std::vector<int>& counts = job.counts[i];
+  KV_TRY(harness, filled_harness(job, i, context));
+  const auto q = queries(job, i, args.query_scale);
+  const KernelHarness::Call call = call_of(job, i, args);
   KV_TRY(timed, harness.time(q, call, args.repeats));
   KV_TRY(kernels, launched_kernels(*job.ready.program, timed.report));
   BenchRow row;
@@ -244,15 +288,18 @@ Result<BenchRow> bench_one(const Job& job, const CacheShape& shape, const Probe&
   KV_TRY(roof, probe.time(places, bytes, args.repeats));
 
   row.program = problem.id;
+  if (!counts.empty())
+    row.program += fmt::format(" of {} queries", is_ragged_batch(counts) ? fmt::format("{}", fmt::join(counts, " + "))
+                                                                         : std::to_string(counts[0]));
   row.k_format = timed.report.k_reader;
   row.v_format = timed.report.v_reader;
   row.head_dim = problem.head_dim;
   row.q_heads_per_kv = problem.q_heads_per_kv;
-  row.query_length = problem.query_length;
+  row.query_length = counts.empty() ? problem.query_length : *std::max_element(counts.begin(), counts.end());
   row.is_causal = problem.causal;
   row.shape = shape;
   row.cache_bytes = double(bytes);
-  row.flop = attention_flop(problem, shape);
+  row.flop = counts.empty() ? attention_flop(problem, shape) : attention_flop(problem, shape, counts);
   row.timing = timed.timing;
   row.probe = roof;
   row.peak_gb_per_s = context->backend()->info().peak_gb_per_s();
@@ -287,12 +334,13 @@ Result<int> bench(const Cli& cli, const BenchArgs& args) {
     const Interrupts interrupts;
     Progress progress(count - args.skip, cli.shows_progress());
     for (const Job& job : jobs)
-      for (const CacheShape& shape : job.shapes) {
+      for (std::size_t i = 0; i < job.shapes.size(); ++i) {
         if (Interrupts::is_requested()) break;
         if (at++ < args.skip) continue;
-        KV_TRY(row, bench_one(job, shape, probe, args, context));
+        KV_TRY(row, bench_one(job, i, probe, args, context));
         if (cli.shows_progress())
-          print_above(stderr, fmt::format("{} {}: {:.2f} us\n", row.program, cache_text(shape), row.timing.median_us));
+          print_above(stderr,
+                      fmt::format("{} {}: {:.2f} us\n", row.program, cache_text(job.shapes[i]), row.timing.median_us));
         data["results"].push_back(to_json(row));
         rows.push_back(std::move(row));
         progress.show(at - args.skip);
@@ -307,16 +355,16 @@ Result<int> bench(const Cli& cli, const BenchArgs& args) {
 // Returns a function that times any program of the job's problem over each of the job's caches.
 Result<TimeProgram> timer(const Job& job, const BenchArgs& args, const std::shared_ptr<Context>& context) {
   const auto harnesses = std::make_shared<std::vector<KernelHarness>>();
-  for (const CacheShape& shape : job.shapes) {
-    KV_TRY(harness, filled_harness(job, shape, context));
+  for (std::size_t i = 0; i < job.shapes.size(); ++i) {
+    KV_TRY(harness, filled_harness(job, i, context));
     harnesses->push_back(std::move(harness));
   }
   return [harnesses, &args, &job](const std::shared_ptr<Program>& program) -> Result<std::vector<double>> {
     std::vector<double> us;
-    for (KernelHarness& harness : *harnesses) {
+    for (std::size_t i = 0; i < harnesses->size(); ++i) {
+      KernelHarness& harness = (*harnesses)[i];
       harness.use(program);
-      KV_TRY(timed, harness.time(queries(job.ready.problem, harness.shape(), args.query_scale),
-                                 call_of(harness.shape(), args), args.repeats));
+      KV_TRY(timed, harness.time(queries(job, i, args.query_scale), call_of(job, i, args), args.repeats));
       us.push_back(timed.timing.median_us);
     }
     return us;
@@ -415,6 +463,20 @@ void add_bench_verb(CLI::App& app, Cli& cli) {
       ->allow_extra_args(false)
       ->excludes(write)
       ->default_str("1");
+  CLI::Option* queries =
+      whole_number(verb->add_option("--queries", args->queries,
+                                    "of each sequence, for specs with query_length = \"any\"; each with all --tokens"),
+                   "Q,R", 1, 65536)
+          ->delimiter(',')
+          ->allow_extra_args(false)
+          ->excludes(write);
+  whole_number(verb->add_option("--ragged", args->ragged,
+                                "a batch of sequences with so many queries, for specs with query_length = \"any\""),
+               "Q,R", 0, 65536)
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->excludes(write)
+      ->excludes(queries);
   verb->add_option("--html", args->html, "also write table and charts to one HTML file")
       ->excludes(write)
       ->excludes(tune)

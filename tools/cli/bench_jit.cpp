@@ -84,6 +84,9 @@ Result<Source> decode_of(const Cli& cli, const Spec& spec, const DeviceInfo& inf
   KV_TRY(problem, resolve(spec, registry, info.arch));
   if (info.is_gpu) problem.device = info.name;
   KV_TRY(program, make_program(problem, registry));
+  if (problem.varlen)
+    return fail(Code::unsupported, "--runtime times specs with a number of queries",
+                spec.where("attention.query_length"));
   return program.kernels.at(Role::decode);
 }
 

@@ -42,7 +42,7 @@ Result<std::vector<Source>> program_sources(const Cli& cli, const KernelsOf& ker
     for (const std::string& arch : archs) {
       KV_TRY(problem, resolve(spec, registry, arch));
       KV_TRY(program, make_program(problem, registry));
-      for (auto& [role, source] : program.kernels) sources.push_back(std::move(source));
+      for_each_kernel(program, [&](Role, Source& source) { sources.push_back(std::move(source)); });
     }
   }
   return sources;

@@ -59,7 +59,9 @@ Result<int> run(const Cli& cli, const RunArgs& args) {
   KV_TRY(v, read_kvq(args.v, "V [kv_heads, tokens, head_dim]"));
   KV_TRY(q, read_kvq(args.q, "Q [q_heads, queries, head_dim]"));
   const long long tokens = args.tokens ? args.tokens : k.rows;
-  const int dim = spec.head_dim, v_dim = spec.dim_of("v"), gqa = spec.q_heads_per_kv, queries = spec.query_length;
+  const int dim = spec.head_dim, v_dim = spec.dim_of("v"), gqa = spec.q_heads_per_kv,
+            queries =
+                spec.varlen ? static_cast<int>(std::min<long long>(q.rows, spec.query_length)) : spec.query_length;
   const std::string key =
       fmt::format("{}: head_dim {}, q_heads_per_kv {}, query_length {}", args.spec, dim, gqa, queries);
   const std::string v_key = fmt::format("V has the heads and tokens of K, and {}: head_dim {}", args.spec, v_dim);
@@ -80,8 +82,10 @@ Result<int> run(const Cli& cli, const RunArgs& args) {
   KV_CHECK(harness.quantize(0, k_values));
   KV_CHECK(harness.quantize(1, v_values));
   set_new_tokens(harness, ready.problem, {&k_values, &v_values}, static_cast<int>(tokens));
-  set_features(harness, ready.problem);
-  KV_TRY(outcome, harness.attend(q_values, {}));
+  set_features(harness, ready.problem, queries);
+  KernelHarness::Call call;
+  if (spec.varlen) call.queries = queries;
+  KV_TRY(outcome, harness.attend(q_values, call));
 
   KV_TRY(k_rows, harness.rows(0));
   KV_TRY(v_rows, harness.rows(1));
@@ -94,7 +98,7 @@ Result<int> run(const Cli& cli, const RunArgs& args) {
   std::vector<double> exact_lse;
   auto exact = exact_attention(shape, rounded_q, keys, values, &exact_lse);
   const bool has_hook = ready.problem.features.has_hook();
-  if (has_hook) KV_CHECK(judge_by_reference(harness, q_values, {}, exact, exact_lse));
+  if (has_hook) KV_CHECK(judge_by_reference(harness, q_values, call, exact, exact_lse));
   const double limit = kernel_limit(ready.problem.out_type) +
                        sparse_bound(shape, ready.problem.sparse_v, rounded_q, keys, values, exact);
   const auto unquantized = exact_attention(shape, widened(q_values), widened(k_values), widened(v_values));
@@ -125,10 +129,8 @@ Result<int> run(const Cli& cli, const RunArgs& args) {
                {"kernel_error", kernel.relative_l2}};
   if (!has_hook) data.update({{"quality_error", quality.relative_l2}, {"quality_cosine", quality.cosine}});
   data["features"] = outcome.report.features;
-  const auto prefill = source.kernels.find(Role::prefill);
-  const bool is_prefill =
-      prefill != source.kernels.end() &&
-      std::count(outcome.report.kernels.begin(), outcome.report.kernels.end(), prefill->second.name) > 0;
+  const bool is_prefill = std::any_of(outcome.report.kernels.begin(), outcome.report.kernels.end(),
+                                      [](const std::string& name) { return name.starts_with("prefill."); });
   // prefill multiplies keys as halves, which moves scores in proportion to their size.
   const double error_of_lse = is_prefill ? lse_error(outcome.lse, exact_lse, largest_scores(shape, rounded_q, keys))
                                          : lse_error(outcome.lse, exact_lse);

@@ -105,11 +105,11 @@ Result<int> emit_text(const Cli& cli, const SpecArgs& args) {
   std::vector<std::string> roles;
   std::set<std::string> names;  // each kernel once: K and V of one format share their codec kernels
   for (const ProgramSource& program : programs)
-    for (const auto& [role, source] : program.kernels) {
+    for_each_kernel(program, [&](Role role, const Source& source) {
       if (roles.end() == std::find(roles.begin(), roles.end(), to_string(role))) roles.push_back(to_string(role));
       if ((args.role.empty() || args.role == to_string(role)) && names.insert(source.name).second)
         sources.push_back(&source);
-    }
+    });
   if (args.role.empty())
     for (const Source& source : operations)
       if (names.insert(source.name).second) sources.push_back(&source);
@@ -157,12 +157,20 @@ Result<int> explain_specs(const Cli& cli, const SpecArgs& args) {
     Json decisions = Json::array();
     for (const Decision& d : program.decisions)
       decisions.push_back({{"what", d.what}, {"choice", d.choice}, {"why", d.why}, {"rejected", d.rejected}});
+    for (const ProgramSource& bucket : program.buckets)
+      for (const Decision& d : bucket.decisions)
+        decisions.push_back({{"program", bucket.id},
+                             {"what", d.what},
+                             {"choice", d.choice},
+                             {"why", d.why},
+                             {"rejected", d.rejected}});
     Json kernels = Json::array();
-    for (const auto& [role, source] : program.kernels)
+    for_each_kernel(program, [&](Role role, const Source& source) {
       kernels.push_back({{"role", to_string(role)},
                          {"name", source.name},
                          {"threads", source.threads},
                          {"shared_bytes", source.shared_bytes}});
+    });
     results.push_back({{"id", program.id},
                        {"title", program.title},
                        {"arch", program.arch},

@@ -71,13 +71,36 @@ Result<void> corrupt_new_tokens(KernelHarness& harness, const Problem& problem, 
   return harness.set_rows(side, rows);
 }
 
+// The numbers of queries of which a program is verified, ascending: with run-time query lengths, those around each
+// range that a kernel serves, up to kMostQueries.
+std::vector<int> lengths_of(const Problem& problem) {
+  constexpr int kMostQueries = 160;
+  if (!problem.varlen) return {problem.query_length};
+  std::vector<int> lengths;
+  for (const int rows : {1, 8, 9, 16, 17, 32, 33, 64, 65, 160})
+    if (const int queries = std::min({std::max(rows / problem.q_heads_per_kv, 1), kMostQueries, problem.query_length});
+        lengths.empty() || queries > lengths.back())
+      lengths.push_back(queries);
+  return lengths;
+}
+
+// Queries of a sequence that decode serves, at most.
+int most_by_decode(const ProgramSource& source) {
+  int most = source.buckets.empty() ? source.query_length : 0;
+  for (const ProgramSource& bucket : source.buckets)
+    if (bucket.kernels.count(Role::decode) != 0) most = bucket.query_length;
+  return most;
+}
+
 // longest: one more length besides those around a tile; 0: none.
 Result<Verdict> verify_one(const Spec& spec, int longest, const Registry& registry,
                            const std::shared_ptr<Context>& context) {
   KV_TRY(ready, make_ready(spec, registry, context));
   const Problem& problem = ready.problem;
   const ProgramSource& source = ready.program->source();
-  const int tile = source.tile_tokens, capacity = std::max({257, tile + 1, problem.query_length + 1, longest}),
+  const std::vector<int> query_lengths = lengths_of(problem);
+  const int most_queries = query_lengths.back();
+  const int tile = source.tile_tokens, capacity = std::max({257, tile + 1, most_queries + 1, longest}),
             kv_heads = source.token_heads > 0 ? source.token_heads : 2;
   const Format* formats[2] = {&problem.k, &problem.v};
   KV_TRY(harness, KernelHarness::make(context, ready.program, problem, {1, kv_heads, capacity}));
@@ -110,79 +133,81 @@ Result<Verdict> verify_one(const Spec& spec, int longest, const Registry& regist
     verdict.require(is_within(error, kMaxDequantizeError),
                     fmt::format("dequantize of {}: error {:.2e}", formats[side]->name, error));
   }
-  const auto q =
-      rounded_to(problem.q_type,
-                 heavy_tailed(3, std::size_t(kv_heads) * problem.query_rows() * problem.head_dim, problem.head_dim));
-  set_features(harness, problem);
+  const auto all_q = rounded_to(
+      problem.q_type, heavy_tailed(3, std::size_t(kv_heads) * problem.q_heads_per_kv * most_queries * problem.head_dim,
+                                   problem.head_dim));
   std::vector<std::string> features = problem.features.names();
   if (problem.causal) features.insert(features.begin(), "causal");
-  const bool has_prefill = source.kernels.count(Role::prefill) != 0;
-  for (const int tokens : {1, tile - 1, tile, tile + 1, 257, problem.query_length + 1, longest}) {
-    // A call always has at least as many tokens as queries.
-    if (tokens < problem.query_length || tokens == 0) continue;
-    if (tokens == problem.query_length + 1 && tokens <= 257 && tokens != longest) continue;
-    verdict.lengths.push_back(tokens);
-    const ScoreRule rule(problem.features, problem.causal, harness.features(), 0, problem.query_length, tokens);
-    const ExactShape shape{kv_heads,
-                           problem.q_heads_per_kv,
-                           problem.query_length,
-                           problem.head_dim,
-                           tokens,
-                           capacity,
-                           problem.causal,
-                           problem.v_dim(),
-                           &rule};
-    std::vector<double> exact_lse;
-    auto exact = exact_attention(shape, widened(q), decoded[0], decoded[1], &exact_lse);
-    if (problem.features.has_hook()) KV_CHECK(judge_by_reference(harness, q, {tokens, {}, 0, false}, exact, exact_lse));
-    const double bound = sparse_bound(shape, problem.sparse_v, widened(q), decoded[0], decoded[1], exact);
-    set_new_tokens(harness, problem, {&inputs[0], &inputs[1]}, tokens);
-    if (problem.append)
-      for (const int side : {0, 1}) KV_CHECK(corrupt_new_tokens(harness, problem, side, stored[side], tokens));
-    for (const Role role : {Role::decode, Role::prefill, Role::reference}) {
-      if (role == Role::prefill && !has_prefill) continue;
-      const bool is_reference = role == Role::reference;
-      KernelHarness::Call call{tokens, {}, 0, is_reference};
-      call.many_rows = role == Role::prefill ? ManyRows::prefill : ManyRows::decode;
-      KV_TRY(outcome, harness.attend(q, call));
-      const double error = difference(outcome.out, exact, problem.v_dim()).relative_l2;
-      double& worst = is_reference ? verdict.reference : verdict.attention;
-      worst = std::isnan(error) ? error : std::max(worst, error);
-      const double strict = kernel_limit(problem.out_type) + (is_reference ? 0 : bound);
-      double limit = strict;
-      // prefill multiplies keys as halves. Over keys of very large norm their rounding alone may exceed the limit.
-      if (role == Role::prefill && error > strict)
-        limit += kRoundingDeviations * rounding_deviation(shape, widened(q), decoded[0], decoded[1], exact);
-      verdict.is_by_rounding |= is_within(error, limit) && error > strict;
-      verdict.require(is_within(error, limit),
-                      fmt::format("{} over {} tokens: error {:.2e}", to_string(role), tokens, error));
-      // Keys as halves move scores in proportion to their size.
-      const double lse = role == Role::prefill && problem.features.lse
-                             ? lse_error(outcome.lse, exact_lse, largest_scores(shape, widened(q), decoded[0]))
-                             : lse_error(outcome.lse, exact_lse);
-      verdict.require(is_within(lse, kMaxKernelError) && outcome.lse.empty() != problem.features.lse,
-                      fmt::format("lse of {} over {} tokens: error {:.2e}", to_string(role), tokens, lse));
-      const std::string& kernel = source.kernels.at(role).name;
-      verdict.require(std::count(outcome.report.kernels.begin(), outcome.report.kernels.end(), kernel) == 1,
-                      fmt::format("the launch ran {}, not {}", fmt::join(outcome.report.kernels, ", "), kernel));
-      for (const int side : {0, 1}) {
-        if (!problem.append) break;
-        KV_TRY(rows, harness.rows(side));
-        const ByteAgreement bytes = compare_rows(*formats[side], rows, stored[side]);
-        verdict.require(bytes.code_differs + bytes.scale_differs == 0,
-                        fmt::format("append of {} at {} tokens: {} bytes differ from those of quantize",
-                                    formats[side]->name, tokens, bytes.code_differs + bytes.scale_differs));
+  const bool has_prefill = source.prefill_rows > 0;
+  for (const int queries : query_lengths)
+    for (const int tokens : {1, tile - 1, tile, tile + 1, 257, queries + 1, longest}) {
+      // A call always has at least as many tokens as queries.
+      if (tokens < queries || tokens == 0) continue;
+      if (tokens == queries + 1 && tokens <= 257 && tokens != longest) continue;
+      verdict.lengths.push_back(tokens);
+      const auto q =
+          std::span(all_q).first(std::size_t(kv_heads) * problem.q_heads_per_kv * queries * problem.head_dim);
+      set_features(harness, problem, queries);
+      const ScoreRule rule(problem.features, problem.causal, harness.features(), 0, queries, tokens);
+      const ExactShape shape{kv_heads,       problem.q_heads_per_kv, queries, problem.head_dim, tokens, capacity,
+                             problem.causal, problem.v_dim(),        &rule};
+      std::vector<double> exact_lse;
+      auto exact = exact_attention(shape, widened(q), decoded[0], decoded[1], &exact_lse);
+      KernelHarness::Call judged{tokens, {}, 0, false};
+      if (problem.varlen) judged.queries = queries;
+      if (problem.features.has_hook()) KV_CHECK(judge_by_reference(harness, q, judged, exact, exact_lse));
+      const double bound = sparse_bound(shape, problem.sparse_v, widened(q), decoded[0], decoded[1], exact);
+      set_new_tokens(harness, problem, {&inputs[0], &inputs[1]}, tokens);
+      if (problem.append)
+        for (const int side : {0, 1}) KV_CHECK(corrupt_new_tokens(harness, problem, side, stored[side], tokens));
+      for (const Role role : {Role::decode, Role::prefill, Role::reference}) {
+        if (role == Role::prefill && !has_prefill) continue;
+        if (role == Role::decode && queries > most_by_decode(source)) continue;
+        const bool is_reference = role == Role::reference;
+        KernelHarness::Call call{tokens, {}, 0, is_reference};
+        if (problem.varlen) call.queries = queries;
+        call.many_rows = role == Role::prefill ? ManyRows::prefill : ManyRows::decode;
+        KV_TRY(outcome, harness.attend(q, call));
+        const double error = difference(outcome.out, exact, problem.v_dim()).relative_l2;
+        double& worst = is_reference ? verdict.reference : verdict.attention;
+        worst = std::isnan(error) ? error : std::max(worst, error);
+        const double strict = kernel_limit(problem.out_type) + (is_reference ? 0 : bound);
+        double limit = strict;
+        // prefill multiplies keys as halves. Over keys of very large norm their rounding alone may exceed the limit.
+        if (role == Role::prefill && error > strict)
+          limit += kRoundingDeviations * rounding_deviation(shape, widened(q), decoded[0], decoded[1], exact);
+        verdict.is_by_rounding |= is_within(error, limit) && error > strict;
+        verdict.require(is_within(error, limit),
+                        fmt::format("{} over {} tokens: error {:.2e}", to_string(role), tokens, error));
+        // Keys as halves move scores in proportion to their size.
+        const double lse = role == Role::prefill && problem.features.lse
+                               ? lse_error(outcome.lse, exact_lse, largest_scores(shape, widened(q), decoded[0]))
+                               : lse_error(outcome.lse, exact_lse);
+        verdict.require(is_within(lse, kMaxKernelError) && outcome.lse.empty() != problem.features.lse,
+                        fmt::format("lse of {} over {} tokens: error {:.2e}", to_string(role), tokens, lse));
+        // Run-time query lengths have a kernel of the role for each range of queries.
+        const std::string kernel = problem.varlen ? fmt::format("{}.", to_string(role)) : source.kernels.at(role).name;
+        const auto has_role = [&](const std::string& name) { return name.starts_with(kernel); };
+        verdict.require(std::count_if(outcome.report.kernels.begin(), outcome.report.kernels.end(), has_role) == 1,
+                        fmt::format("the launch ran {}, not {}", fmt::join(outcome.report.kernels, ", "), kernel));
+        for (const int side : {0, 1}) {
+          if (!problem.append) break;
+          KV_TRY(rows, harness.rows(side));
+          const ByteAgreement bytes = compare_rows(*formats[side], rows, stored[side]);
+          verdict.require(bytes.code_differs + bytes.scale_differs == 0,
+                          fmt::format("append of {} at {} tokens: {} bytes differ from those of quantize",
+                                      formats[side]->name, tokens, bytes.code_differs + bytes.scale_differs));
+        }
+        const LaunchReport& report = outcome.report;
+        verdict.require(report.features == features,
+                        fmt::format("the launch had the features {}, not {}", fmt::join(report.features, ", "),
+                                    fmt::join(features, ", ")));
+        verdict.require(
+            report.k_reader == problem.k.name && report.v_reader == problem.v.name && report.converted_bytes == 0,
+            fmt::format("read K as {} and V as {}, converted {} bytes", report.k_reader, report.v_reader,
+                        report.converted_bytes));
       }
-      const LaunchReport& report = outcome.report;
-      verdict.require(report.features == features,
-                      fmt::format("the launch had the features {}, not {}", fmt::join(report.features, ", "),
-                                  fmt::join(features, ", ")));
-      verdict.require(
-          report.k_reader == problem.k.name && report.v_reader == problem.v.name && report.converted_bytes == 0,
-          fmt::format("read K as {} and V as {}, converted {} bytes", report.k_reader, report.v_reader,
-                      report.converted_bytes));
     }
-  }
   if (problem.page_tokens > 0) {
     KV_TRY(pages, verify_pages(context, ready.program, problem, kernel_limit(problem.out_type)));
     verdict.attention = std::isnan(pages.worst) ? pages.worst : std::max(verdict.attention, pages.worst);

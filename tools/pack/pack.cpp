@@ -36,8 +36,9 @@ Result<std::vector<Source>> sources_to_pack(const Spec& spec, const Registry& re
     KV_TRY(problem, resolve(spec, registry, arch));
     problem.device = device;
     KV_TRY(program, make_program(problem, registry));
-    for (auto& [role, source] : program.kernels)
+    for_each_kernel(program, [&](Role, Source& source) {
       if (texts.insert(source.text.str()).second) sources.push_back(std::move(source));
+    });
   }
   return sources;
 }

@@ -19,7 +19,7 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 FeatureInputs::Strides strides_of(const FeatureShape& shape, long long row, int variant) {
   const long long heads = variant % 3 == 0 ? shape.q_heads : 1;
   FeatureInputs::Strides strides{row * shape.query_length * heads, heads > 1 ? row * shape.query_length : 0, row};
-  if (variant % 3 == 2) strides.sequence = 0;
+  if (variant % 3 == 2 || shape.ragged_sequences > 0) strides.sequence = 0;
   return strides;
 }
 std::size_t elements(const FeatureShape& shape, const FeatureInputs::Strides& strides, long long row) {
@@ -56,7 +56,8 @@ FeatureInputs random_features(const FeatureSet& set, const FeatureShape& shape, 
   if (set.position_offset) {
     inputs.position_offset = random.below(40) - 20;
     if (variant % 2 == 0)
-      for (int s = 0; s < shape.sequences; ++s) inputs.position_offsets.push_back(random.below(9) - 4);
+      for (int s = 0; s < std::max(shape.sequences, shape.ragged_sequences); ++s)
+        inputs.position_offsets.push_back(random.below(9) - 4);
   }
   if (set.has_slopes()) inputs.slopes = alibi_slopes(8, shape.q_heads).value();
   if (set.sinks)
@@ -66,7 +67,7 @@ FeatureInputs random_features(const FeatureSet& set, const FeatureShape& shape, 
 
 double ScoreRule::score(int head, int query, long long token, double score) const {
   const auto place = [&](const FeatureInputs::Strides& s) {
-    return sequence_ * s.sequence + head * s.head + query * s.query;
+    return sequence_ * s.sequence + head * s.head + (first_query_ + query) * s.query;
   };
   long long position = tokens_ - query_length_ + query + inputs_.position_offset;
   if (!inputs_.position_offsets.empty()) position += inputs_.position_offsets[static_cast<std::size_t>(sequence_)];

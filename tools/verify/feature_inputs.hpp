@@ -33,6 +33,8 @@ struct FeatureShape {
   int q_heads = 1;       // query heads of a sequence
   int query_length = 1;  // queries of a sequence
   int tokens = 1;        // tokens of a row of a mask
+  // Sequences of a ragged batch. Its masks are those of one sequence that has all queries. 0: the batch is not ragged.
+  int ragged_sequences = 0;
 };
 
 // Fills the arrays that the features of `set` read, and no others. Masks are uniform in [-1, 1]; a fifth of their
@@ -45,14 +47,16 @@ FeatureInputs random_features(const FeatureSet& set, const FeatureShape& shape, 
 // outlive it.
 class ScoreRule {
  public:
+  // first_query: of a ragged batch, the row of the masks that the sequence's query 0 has.
   ScoreRule(const FeatureSet& set, bool causal, const FeatureInputs& inputs, int sequence, int query_length,
-            long long tokens)
+            long long tokens, int first_query = 0)
       : set_(set),
         causal_(causal),
         inputs_(inputs),
         sequence_(sequence),
         query_length_(query_length),
-        tokens_(tokens) {}
+        tokens_(tokens),
+        first_query_(first_query) {}
 
   // The score that enters the softmax; minus infinity if the query does not see the token. `score`: q.k times the
   // scale.
@@ -67,6 +71,7 @@ class ScoreRule {
   int sequence_;
   int query_length_;
   long long tokens_;  // tokens of the sequence
+  int first_query_;
 };
 
 }  // namespace kvjit

@@ -104,6 +104,29 @@ void draw_token_heads(Draw& draw, Uniform& random, const Registry& registry) {
   draw.gqa = std::min(draw.gqa, kMostHeadRows), draw.queries = std::min(draw.queries, kMostHeadRows / draw.gqa);
 }
 
+// Makes the spec one of run-time query lengths. One in kBroken breaks a rule on purpose.
+void draw_varlen(Draw& draw, Uniform& random) {
+  constexpr int kBroken = 20;
+  if (draw.token_heads > 0 && !random.once_in(kBroken)) return;
+  draw.varlen = true;
+  if (!random.once_in(kBroken)) draw.append = false;
+  draw.queries = 1 + random.below(std::max(kMostRows / draw.gqa, 1));
+  draw.sparse_v = 0;  // it needs a warp that holds the whole output of all queries
+}
+
+// The queries of the call: one number for all sequences, or a ragged batch, of which a third has no queries or few.
+void draw_queries(FuzzCase& result, const Draw& draw, Uniform& random) {
+  KernelHarness::Call& call = result.call;
+  if (random.once_in(3)) {
+    call.queries = 1 + random.below(draw.queries);
+    return;
+  }
+  for (int s = 0; s < result.shape.sequences; ++s)
+    call.query_counts.push_back(random.once_in(3) ? random.below(std::min(draw.queries, 3) + 1)
+                                                  : random.below(draw.queries + 1));
+  if (*std::max_element(call.query_counts.begin(), call.query_counts.end()) == 0) call.query_counts[0] = 1;
+}
+
 // A length in tokens. Half of the lengths are next to a multiple of a tile, a page or a block of a mask.
 int length(Uniform& random) {
   const int near = random.one_of<int>({0, 16, 32, 64, 128, 256, 512}) + random.below(3) - 1;
@@ -189,7 +212,14 @@ std::string FuzzCase::text() const {
   text += fmt::format("# queries by {} gap {}, output by {} gap {}, features variant {}{}, new tokens as {}\n",
                       call.q.by_query ? "query" : "head", call.q.gap, call.out.by_query ? "query" : "head",
                       call.out.gap, variant, leaves_sinks ? ", sinks left out" : "", to_string(new_type));
+  if (!call.query_counts.empty()) text += fmt::format("# a ragged batch of {} queries\n", call.query_counts);
+  if (call.queries > 0) text += fmt::format("# {} queries of each sequence\n", call.queries);
   return text;
+}
+
+std::vector<int> FuzzCase::query_counts(int query_length) const {
+  if (!call.query_counts.empty()) return call.query_counts;
+  return std::vector<int>(static_cast<std::size_t>(shape.sequences), call.queries > 0 ? call.queries : query_length);
 }
 
 FuzzCase fuzz_case(std::uint64_t seed, const Registry& registry, const std::vector<std::string>& archs) {
@@ -199,10 +229,14 @@ FuzzCase fuzz_case(std::uint64_t seed, const Registry& registry, const std::vect
   // Token-major heads were added later. Their separate stream leaves the specs of all other seeds unchanged.
   Uniform apart(Uniform(~seed).bits());
   if (apart.once_in(10)) draw_token_heads(draw, apart, registry);
+  // As were run-time query lengths.
+  Uniform varlen(Uniform(seed ^ 0x5bd1e995).bits());
+  if (varlen.once_in(6)) draw_varlen(draw, varlen);
   FuzzCase result;
   result.seed = seed;
   result.refusals = refusals(draw, registry), result.limits = limits(draw, registry);
   draw_call(result, draw, registry, random);
+  if (draw.varlen) draw_queries(result, draw, varlen);
   std::vector<std::string> possible = draw.token_heads > 0 ? with_bulk_copies(archs, registry) : archs;
   if (draw.token_heads > 0 && possible.empty()) possible = archs, result.limits.emplace_back("has no bulk copies");
   // The arch is drawn last, so that a seed is the same spec and call on every device.

@@ -28,7 +28,9 @@ struct FuzzCase {
   float tensor_scale[2] = {1, 1};   // tensor scales of K and V
   Element new_type = Element::f16;  // type of the rows to append
 
-  std::vector<int> lengths() const;                // tokens of each sequence
+  std::vector<int> lengths() const;  // tokens of each sequence
+  // Queries of each sequence; of programs with a fixed number, query_length.
+  std::vector<int> query_counts(int query_length) const;
   bool expects(const std::string& refusal) const;  // whether the message has a substring of refusals or limits
   // The spec as TOML, with the call in comments, to be pasted into a file.
   std::string text() const;

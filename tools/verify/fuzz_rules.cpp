@@ -43,9 +43,9 @@ std::string Draw::toml() const {
   for (const auto& [wanted, name] : named)
     if (wanted) features.push_back(fmt::format("\"{}\"", name));
   std::string text = fmt::format(
-      "[k]\n{}[v]\n{}[attention]\nhead_dim_k = {}\nhead_dim_v = {}\nq_heads_per_kv = {}\nquery_length = {}\n"
+      "[k]\n{}[v]\n{}[attention]\nhead_dim_k = {}\nhead_dim_v = {}\nq_heads_per_kv = {}\n{}query_length = {}\n"
       "q_type = \"{}\"\nout_type = \"{}\"\n",
-      k.toml, v.toml, k.dim, v.dim, gqa, queries, q_type, out_type);
+      k.toml, v.toml, k.dim, v.dim, gqa, varlen ? "query_length = \"any\"\nmax_" : "", queries, q_type, out_type);
   if (!features.empty()) text += fmt::format("features = [{}]\n", fmt::join(features, ", "));
   if (softcap > 0) text += fmt::format("softcap = {:.1f}\n", softcap);
   if (!window.empty()) text += fmt::format("window = [{}, {}]\n", window[0], window[1]);
@@ -112,6 +112,7 @@ std::vector<std::string> refusals(const Draw& draw, const Registry& registry) {
   rule(draw.mask_slopes && !draw.mask, {"multiplies a mask that is not there"});
   rule(draw.mask_slopes && draw.alibi, {"both take the slopes"});
   rule(draw.append && draw.position_offset, {"append stores the new tokens"});
+  rule(draw.varlen && (draw.append || draw.token_heads > 0), {"with query_length = \"any\""});
   rule(draw.token_heads == 0 && is_too_wide(draw.v, registry), {"has no registers for"});
   if (draw.token_heads == 0) return says;
   rule(draw.has_features() || draw.append, {"is not served with it"});

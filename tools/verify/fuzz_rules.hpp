@@ -34,8 +34,9 @@ struct SideWish {
 struct Draw {
   SideWish k;
   SideWish v;
-  int gqa = 1;      // q_heads_per_kv
-  int queries = 1;  // query_length
+  int gqa = 1;          // q_heads_per_kv
+  int queries = 1;      // query_length; with varlen, max_query_length
+  bool varlen = false;  // query_length = "any"
   Layout layout = Layout::rows;
   Layout page_layout = Layout::planar;
   int page_tokens = 0;

@@ -7,7 +7,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <span>
+#include <utility>
 
 #include "generator/program.hpp"
 #include "tools/verify/judge.hpp"
@@ -114,8 +116,11 @@ Result<void> check_report(const FuzzCase& one, const Ran& ran, ManyRows many_row
   const Role role = one.call.is_reference            ? Role::reference
                     : many_rows == ManyRows::prefill ? Role::prefill
                                                      : Role::decode;
-  const std::string& kernel = ran.program->source().kernels.at(role).name;
-  if (std::find(report.kernels.begin(), report.kernels.end(), kernel) == report.kernels.end())
+  // Run-time query lengths have a kernel of the role for each range of queries.
+  const ProgramSource& source = ran.program->source();
+  const std::string kernel = problem.varlen ? fmt::format("{}.", to_string(role)) : source.kernels.at(role).name;
+  const auto has_role = [&](const std::string& name) { return name.starts_with(kernel); };
+  if (std::none_of(report.kernels.begin(), report.kernels.end(), has_role))
     return differs(fmt::format("the launch ran {}, not {}", report.kernels, kernel));
   if (one.call.blocks > 0 && report.blocks > one.call.blocks)
     return differs(fmt::format("{} blocks, at most {} requested", report.blocks, one.call.blocks));
@@ -133,28 +138,33 @@ std::span<const T> slice_of(const std::vector<T>& all, int s, int sequences) {
 Result<void> check_numbers(const FuzzCase& one, const Problem& problem, const KernelHarness& harness,
                            const Side (&sides)[2], const std::vector<float>& q, const KernelHarness::Outcome& outcome,
                            FuzzOutcome& judged) {
-  const std::vector<int> lengths = one.lengths();
+  const std::vector<int> lengths = one.lengths(), counts = one.query_counts(problem.query_length);
+  const auto heads = static_cast<std::size_t>(one.shape.kv_heads * problem.q_heads_per_kv);
   const int sequences = one.shape.sequences, stored = one.shape.rows.shares_sequences ? 1 : sequences;
   const auto queries = widened(q);
   const double limit = kernel_limit(problem.out_type);
+  std::size_t row = 0;  // of the sequence, among the rows of all
+  int first_query = 0;
   for (int s = 0; s < sequences; ++s) {
-    const int tokens = lengths[static_cast<std::size_t>(s)];
-    const ScoreRule rule(problem.features, problem.causal, harness.features(), s, problem.query_length, tokens);
-    const ExactShape shape{one.shape.kv_heads,
-                           problem.q_heads_per_kv,
-                           problem.query_length,
-                           problem.head_dim,
-                           tokens,
-                           one.shape.tokens,
-                           problem.causal,
-                           problem.v_dim(),
-                           &rule};
-    const auto mine = slice_of(queries, s, sequences), keys = slice_of(sides[0].decoded, s, stored),
+    const int tokens = lengths[static_cast<std::size_t>(s)], count = counts[static_cast<std::size_t>(s)];
+    const ScoreRule rule(problem.features, problem.causal, harness.features(), s, count, tokens,
+                         one.call.query_counts.empty() ? 0 : first_query);
+    const std::size_t rows = heads * static_cast<std::size_t>(count), at = std::exchange(row, row + rows);
+    first_query += count;
+    if (count == 0) continue;
+    const auto rows_of = [&]<class T>(const std::vector<T>& all, int dim) {
+      const auto width = static_cast<std::size_t>(dim);
+      return std::span<const T>(all).subspan(at * width, rows * width);
+    };
+    const ExactShape shape{
+        one.shape.kv_heads, problem.q_heads_per_kv, count, problem.head_dim, tokens, one.shape.tokens,
+        problem.causal,     problem.v_dim(),        &rule};
+    const auto mine = rows_of(queries, problem.head_dim), keys = slice_of(sides[0].decoded, s, stored),
                values = slice_of(sides[1].decoded, s, stored);
     std::vector<double> lse;
     const auto exact = exact_attention(shape, mine, keys, values, &lse);
     const double bound = one.call.is_reference ? 0 : sparse_bound(shape, problem.sparse_v, mine, keys, values, exact);
-    const auto out = slice_of(outcome.out, s, sequences);
+    const auto out = rows_of(outcome.out, problem.v_dim());
     const double error = difference(out, exact, problem.v_dim()).relative_l2;
     judged.error = std::isnan(error) ? error : std::max(judged.error, error - bound);
     if (!(error <= limit + bound)) {
@@ -167,8 +177,7 @@ Result<void> check_numbers(const FuzzCase& one, const Problem& problem, const Ke
     }
     if (outcome.lse.empty() == problem.features.lse) return differs("lse is there unasked, or is not");
     if (!problem.features.lse) continue;
-    const auto sums = slice_of(outcome.lse, s, sequences);
-    const double error_of_lse = lse_error(slice_of(outcome.lse, s, sequences), lse, largest_scores(shape, mine, keys));
+    const double error_of_lse = lse_error(rows_of(outcome.lse, 1), lse, largest_scores(shape, mine, keys));
     if (!is_within(error_of_lse, kMaxKernelError))
       return differs(fmt::format("sequence {} of {} tokens: error of lse {:.2e}", s, tokens, error_of_lse));
   }
@@ -181,16 +190,20 @@ Result<void> run(const FuzzCase& one, const Ran& ran, const std::shared_ptr<Cont
   Side sides[2];
   KV_CHECK(fill(harness, one, problem, sides));
   const int heads = one.shape.kv_heads * problem.q_heads_per_kv;
-  FeatureInputs inputs =
-      random_features(problem.features, {one.shape.sequences, heads, problem.query_length, int(one.shape.tokens)},
-                      one.seed, one.variant);
+  const std::vector<int> counts = one.query_counts(problem.query_length);
+  const int all = std::accumulate(counts.begin(), counts.end(), 0);
+  const bool is_ragged = !one.call.query_counts.empty();
+  FeatureInputs inputs = random_features(problem.features,
+                                         {is_ragged ? 1 : one.shape.sequences, heads, is_ragged ? all : counts[0],
+                                          int(one.shape.tokens), is_ragged ? one.shape.sequences : 0},
+                                         one.seed, one.variant);
   inputs.leaves_sinks = one.leaves_sinks;
   harness.set_features(inputs);
-  const auto count = static_cast<std::size_t>(one.shape.sequences * heads * problem.query_length * problem.head_dim);
+  const auto count = static_cast<std::size_t>(all * heads * problem.head_dim);
   const auto q = rounded_to(problem.q_type, heavy_tailed(one.seed + 7, count, problem.head_dim));
   // Programs that have both kernels for many query rows are judged by either, in turn.
   KernelHarness::Call call = one.call;
-  const bool has_prefill = ran.program->source().kernels.count(Role::prefill) != 0;
+  const bool has_prefill = ran.program->source().prefill_rows > 0;
   call.many_rows = has_prefill && one.seed % 2 == 0 ? ManyRows::prefill : ManyRows::decode;
   KV_TRY(outcome, harness.attend(q, call));
   KV_CHECK(check_report(one, ran, call.many_rows, outcome.report));

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <numeric>
 
 #include "tools/verify/harness_data.hpp"
 
@@ -71,15 +72,52 @@ std::vector<float> new_token_rows(std::span<const float> x, const CacheShape& sh
   return rows;
 }
 
+namespace {
+
+// Calls visit(row of the batch, row of its sequence's place) for each row of a ragged batch.
+template <class Visit>
+void for_each_ragged_row(std::size_t rows, const std::vector<int>& query_counts, Visit visit) {
+  const auto all = static_cast<std::size_t>(std::accumulate(query_counts.begin(), query_counts.end(), 0));
+  if (all == 0) return;
+  const std::size_t heads = rows / all;
+  std::size_t first = 0, of_sequence = 0;
+  for (const int count : query_counts) {
+    const auto queries = static_cast<std::size_t>(count);
+    for (std::size_t h = 0; h < heads; ++h)
+      for (std::size_t i = 0; i < queries; ++i) visit(h * all + first + i, of_sequence++);
+    first += queries;
+  }
+}
+
+}  // namespace
+
+std::vector<float> of_sequences(std::span<const float> rows, const std::vector<int>& query_counts, int dim) {
+  const auto width = static_cast<std::size_t>(dim);
+  std::vector<float> out(rows.size());
+  for_each_ragged_row(rows.size() / width, query_counts, [&](std::size_t of_batch, std::size_t of_sequence) {
+    std::copy_n(&rows[of_batch * width], width, &out[of_sequence * width]);
+  });
+  return out;
+}
+
+std::vector<float> of_batch(std::span<const float> rows, const std::vector<int>& query_counts, int dim) {
+  const auto width = static_cast<std::size_t>(dim);
+  std::vector<float> out(rows.size());
+  for_each_ragged_row(rows.size() / width, query_counts, [&](std::size_t of_batch, std::size_t of_sequence) {
+    std::copy_n(&rows[of_sequence * width], width, &out[of_batch * width]);
+  });
+  return out;
+}
+
 void KernelHarness::set_new_tokens(int side, std::vector<float> x, Element type) {
   new_tokens_[side] = std::move(x);
   new_tokens_type_ = type;
 }
 
 struct KernelHarness::Launch {
-  Buffer q, lengths, new_tokens[2], tables[2];
+  Call of;
+  Buffer q, lengths, query_starts, new_tokens[2], tables[2];
   Guarded out, lse, workspace;
-  QueryPlaces out_places;
   std::vector<Buffer> features;
   AttentionCall call;
 };
@@ -110,8 +148,8 @@ Result<void> KernelHarness::prepare_features(Launch& launch) const {
   args.position_offset = features_.position_offset;
   launch.call.leaves_sinks = features_.leaves_sinks;
   if (!program_->source().features.lse) return {};
-  const long long rows =
-      static_cast<long long>(shape_.sequences) * shape_.kv_heads * problem_.q_heads_per_kv * problem_.query_length;
+  const QueryShape shape = query_shape(launch.of, 1);
+  const long long rows = shape.sequences * shape.heads * shape.queries;
   KV_TRY(lse, Guarded::make(backend, static_cast<std::size_t>(rows) * sizeof(float), 0xFF));
   launch.lse = std::move(lse);
   args.lse = static_cast<float*>(device_data(launch.lse.pointer()));
@@ -123,12 +161,12 @@ Result<std::vector<float>> KernelHarness::lse_of(const Launch& launch) const {
   std::vector<float> raw_lse(launch.lse.bytes() / sizeof(float)), lse;
   if (raw_lse.empty()) return lse;
   KV_CHECK(context_->backend()->copy_to_host(raw_lse.data(), launch.lse.pointer(), launch.lse.bytes()));
-  const auto heads = static_cast<std::size_t>(shape_.kv_heads * problem_.q_heads_per_kv),
-             queries = static_cast<std::size_t>(problem_.query_length);
-  for (std::size_t s = 0; s < static_cast<std::size_t>(shape_.sequences); ++s)
-    for (std::size_t h = 0; h < heads; ++h)
-      for (std::size_t i = 0; i < queries; ++i) lse.push_back(raw_lse[(s * queries + i) * heads + h]);
-  return lse;
+  const QueryShape shape = query_shape(launch.of, 1);
+  for (long long s = 0; s < shape.sequences; ++s)
+    for (long long h = 0; h < shape.heads; ++h)
+      for (long long i = 0; i < shape.queries; ++i)
+        lse.push_back(raw_lse[static_cast<std::size_t>((s * shape.queries + i) * shape.heads + h)]);
+  return launch.of.query_counts.empty() ? lse : of_sequences(lse, launch.of.query_counts, 1);
 }
 
 Result<KernelHarness> KernelHarness::make(std::shared_ptr<Context> context, std::shared_ptr<Program> program,
@@ -263,11 +301,22 @@ Result<Backend::Timing> KernelHarness::time_codec(int side, bool is_writing, Ele
       repeats, 1);
 }
 
-Result<KernelHarness::Launch> KernelHarness::prepare(std::span<const float> q, const Call& call) const {
-  const QueryShape q_shape = query_shape(problem_.head_dim), out_shape = query_shape(problem_.v_dim());
-  const long long queries = q_shape.queries, rows = shape_.sequences * q_shape.heads * queries;
-  KV_CHECK(check_count("q", q.size(), static_cast<std::size_t>(rows * q_shape.dim)));
+QueryShape KernelHarness::query_shape(const Call& call, int dim) const {
+  const long long heads = static_cast<long long>(shape_.kv_heads) * problem_.q_heads_per_kv;
+  if (call.query_counts.empty())
+    return {shape_.sequences, heads, call.queries > 0 ? call.queries : problem_.query_length, dim};
+  return {1, heads, std::accumulate(call.query_counts.begin(), call.query_counts.end(), 0ll), dim};
+}
+
+Result<KernelHarness::Launch> KernelHarness::prepare(std::span<const float> q_of_sequences, const Call& call) const {
+  const QueryShape q_shape = query_shape(call, problem_.head_dim), out_shape = query_shape(call, problem_.v_dim());
+  const long long queries = q_shape.queries, rows = q_shape.sequences * q_shape.heads * queries;
+  KV_CHECK(check_count("q", q_of_sequences.size(), static_cast<std::size_t>(rows * q_shape.dim)));
+  const bool is_ragged = !call.query_counts.empty();
+  std::vector<float> q(q_of_sequences.begin(), q_of_sequences.end());
+  if (is_ragged) q = of_batch(q, call.query_counts, problem_.head_dim);
   Launch launch;
+  launch.of = call;
   const std::shared_ptr<Backend>& backend = context_->backend();
   const auto dim = static_cast<std::size_t>(q_shape.dim);
   std::vector<float> placed(static_cast<std::size_t>(rows) * (dim + static_cast<std::size_t>(call.q.gap)), NAN);
@@ -280,7 +329,6 @@ Result<KernelHarness::Launch> KernelHarness::prepare(std::span<const float> q, c
              static_cast<std::size_t>(rows * (out_shape.dim + call.out.gap)) * element_bytes(problem_.out_type), 0xFF));
   launch.q = std::move(q_buffer);
   launch.out = std::move(out_buffer);
-  launch.out_places = call.out;
   AttentionCall& c = launch.call;
   c.q = placed_rows(launch.q.pointer(), q_shape, call.q);
   c.out = placed_rows(launch.out.pointer(), out_shape, call.out);
@@ -295,6 +343,18 @@ Result<KernelHarness::Launch> KernelHarness::prepare(std::span<const float> q, c
   c.k_tensor_scale = tensor_scale_[0];
   c.v_tensor_scale = tensor_scale_[1];
   c.check = bounds();
+  c.queries = call.queries > 0 || !problem_.varlen ? call.queries : problem_.query_length;
+  if (is_ragged) {
+    std::vector<int> starts{0};
+    for (const int count : call.query_counts) starts.push_back(starts.back() + count);
+    KV_TRY(query_starts,
+           uploaded(backend, {reinterpret_cast<const std::uint8_t*>(starts.data()), starts.size() * sizeof(int)}));
+    launch.query_starts = std::move(query_starts);
+    c.query_starts = static_cast<const int*>(device_data(launch.query_starts.pointer()));
+    if (call.queries == 0)
+      c.queries = std::max(1, *std::max_element(call.query_counts.begin(), call.query_counts.end()));
+    c.query_rows = starts.back();
+  }
   if (!call.lengths.empty()) {
     c.tokens = *std::max_element(call.lengths.begin(), call.lengths.end());
     const auto* bytes = reinterpret_cast<const std::uint8_t*>(call.lengths.data());
@@ -375,21 +435,22 @@ Result<int> KernelHarness::differing(std::span<const float> q, std::span<const f
 }
 
 Result<std::vector<float>> KernelHarness::out_of(const Launch& launch) const {
-  const QueryShape shape = query_shape(problem_.v_dim());
-  const std::size_t dim = static_cast<std::size_t>(shape.dim), gap = static_cast<std::size_t>(launch.out_places.gap),
+  const QueryShape shape = query_shape(launch.of, problem_.v_dim());
+  const QueryPlaces& places = launch.of.out;
+  const std::size_t dim = static_cast<std::size_t>(shape.dim), gap = static_cast<std::size_t>(places.gap),
                     each = element_bytes(problem_.out_type);
   std::vector<std::uint8_t> bytes(launch.out.bytes());
   KV_CHECK(context_->backend()->copy_to_host(bytes.data(), launch.out.pointer(), bytes.size()));
   const std::vector<float> placed = unpacked(problem_.out_type, bytes);
   std::vector<float> out(placed.size() / (dim + gap) * dim);
   bool is_gap_whole = true;
-  for_each_query_row(shape, launch.out_places, [&](std::size_t place, std::size_t row) {
+  for_each_query_row(shape, places, [&](std::size_t place, std::size_t row) {
     std::copy_n(&placed[place], dim, &out[row * dim]);
     const auto* behind = bytes.data() + (place + dim) * each;
     is_gap_whole &= std::all_of(behind, behind + gap * each, [](std::uint8_t b) { return b == 0xFF; });
   });
   if (!is_gap_whole) return fail(Code::differs, "the output was written between its rows");
-  return out;
+  return launch.of.query_counts.empty() ? out : of_sequences(out, launch.of.query_counts, problem_.v_dim());
 }
 
 Result<KernelHarness::Outcome> KernelHarness::merge(const std::vector<Outcome>& contexts) const {

@@ -77,10 +77,12 @@ class KernelHarness {
     QueryPlaces q = {};         // places of the rows of the queries
     QueryPlaces out = {};       // places of the rows of the output
     ManyRows many_rows = ManyRows::chosen;
+    int queries = 0;                     // of every sequence, of a ragged batch at most; 0: as many as there are
+    std::vector<int> query_counts = {};  // a ragged batch: queries of each sequence
   };
   struct Outcome {
-    std::vector<float> out;  // [sequences][q_heads][query_length][head_dim]
-    std::vector<float> lse;  // [sequences][q_heads][query_length]; empty if the program has no lse
+    std::vector<float> out;  // for each sequence [q_heads][its queries][head_dim]
+    std::vector<float> lse;  // for each sequence [q_heads][its queries]; empty if the program has no lse
     LaunchReport report;
   };
   // Runs one call. q has the shape of Outcome::out with K's head_dim, and is rounded to the program's q type
@@ -130,16 +132,14 @@ class KernelHarness {
   std::size_t rows_bytes(int side) const;
   Result<Launch> prepare(std::span<const float> q, const Call& call) const;
   Result<void> prepare_features(Launch& launch) const;
+  // The rows of q and of the output in memory. A ragged batch is one sequence of all its queries.
+  QueryShape query_shape(const Call& call, int dim) const;
   Result<std::vector<float>> out_of(const Launch& launch) const;
   Result<std::vector<float>> lse_of(const Launch& launch) const;
   const SideInfo& info(int side) const { return side == 0 ? program_->source().k : program_->source().v; }
   const Format& format(int side) const { return side == 0 ? problem_.k : problem_.v; }
   DevicePointer memory(int copy, int side) const { return memory(copy) + (side == 0 ? 0 : values_at_); }
   long long stored_sequences() const { return shape_.rows.shares_sequences ? 1 : shape_.sequences; }
-  QueryShape query_shape(int dim) const {
-    return {shape_.sequences, static_cast<long long>(shape_.kv_heads) * problem_.q_heads_per_kv, problem_.query_length,
-            dim};
-  }
   kv::CodecArgs codec_args(int side, DevicePointer x, int dim, Element type) const;
 
   std::shared_ptr<Context> context_;
@@ -157,6 +157,11 @@ class KernelHarness {
   Element new_tokens_type_ = Element::f32;  // element type of both
   FeatureInputs features_;
 };
+
+// Rows of `dim` values of a ragged batch: from [q_heads][queries of all sequences] to [q_heads][its queries] of each
+// sequence, or back.
+std::vector<float> of_sequences(std::span<const float> rows, const std::vector<int>& query_counts, int dim);
+std::vector<float> of_batch(std::span<const float> rows, const std::vector<int>& query_counts, int dim);
 
 // Takes the rows of the last `count` tokens of each sequence from x [sequences][kv_heads][tokens][dim]. Returns
 // [sequences][count][kv_heads][dim], with zeros for tokens before the first.

@@ -18,12 +18,12 @@ void set_new_tokens(KernelHarness& harness, const Problem& problem, const std::v
                            new_token_rows(*x[side], harness.shape(), lengths, problem.query_length, problem.dim(side)));
 }
 
-void set_features(KernelHarness& harness, const Problem& problem) {
+void set_features(KernelHarness& harness, const Problem& problem, int queries) {
   const CacheShape& shape = harness.shape();
-  harness.set_features(random_features(
-      problem.features,
-      {shape.sequences, shape.kv_heads * problem.q_heads_per_kv, problem.query_length, static_cast<int>(shape.tokens)},
-      11));
+  harness.set_features(random_features(problem.features,
+                                       {shape.sequences, shape.kv_heads * problem.q_heads_per_kv,
+                                        queries > 0 ? queries : problem.query_length, static_cast<int>(shape.tokens)},
+                                       11));
 }
 
 double lse_error(std::span<const float> lse, std::span<const double> exact, std::span<const double> scores) {

@@ -30,7 +30,8 @@ void set_new_tokens(KernelHarness& harness, const Problem& problem, const std::v
                     int tokens);
 
 // Sets seeded random inputs for all features of a program.
-void set_features(KernelHarness& harness, const Problem& problem);
+// queries: of each sequence; 0: the program's query_length.
+void set_features(KernelHarness& harness, const Problem& problem, int queries = 0);
 
 // The largest difference of two arrays of log-sum-exps: relative to the exact value, to 1, or to what `scores` has for
 // the row (largest_scores), whichever is largest. NaN if any difference is NaN.

@@ -6,10 +6,16 @@
 
 namespace kvjit {
 
-Result<void> make_auxiliary(const FamilyInput& input, ProgramSource& program) {
+Result<void> make_rotations(const FamilyInput& input, ProgramSource& program) {
   const auto& [problem, registry, shape] = input;
   if (program.k.is_transformed) program.kernels[Role::rotate_q] = emit_rotate(problem, false, registry);
   if (program.v.is_transformed) program.kernels[Role::rotate_out] = emit_rotate(problem, true, registry);
+  return {};
+}
+
+Result<void> make_auxiliary(const FamilyInput& input, ProgramSource& program) {
+  const auto& [problem, registry, shape] = input;
+  KV_CHECK(make_rotations(input, program));
   if (problem.features.lse) program.kernels[Role::merge_contexts] = emit_merge_contexts(problem, registry);
   if (!problem.checks) return {};
   program.kernels[Role::check] = emit_check(program.arch, registry);

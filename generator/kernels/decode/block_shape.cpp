@@ -80,7 +80,8 @@ int layout_shared(DecodePlan& plan, const BlockShape& shape, int probability_buf
   if (plan.heads > 1) plan.k.stage_bytes = plan.v.stage_bytes = std::max(plan.k.stage_bytes, plan.v.stage_bytes);
   const int tables = place_tables(plan, shape.copies);
   plan.scheduler_at = round_up(tables, 128);
-  plan.order_at = plan.scheduler_at + 48;
+  plan.row_count_at = plan.scheduler_at + 48;
+  plan.order_at = plan.row_count_at + (plan.varlen ? 16 : 0);
   plan.integer_table_at = plan.order_at + plan.v.rotated_dim * 2;
   plan.reference_max_at = round_up(plan.integer_table_at + (int(plan.k.sections[0].integers.table.size()) + 1) * 4,
                                    16);  // the warps read it while they merge, so it is before what that overwrites

@@ -8,6 +8,7 @@
 
 #include "args/features.cuh"
 #include "args/page_table.cuh"
+#include "args/varlen.cuh"
 
 namespace kvjit {
 
@@ -322,6 +323,7 @@ Source emit_decode(const DecodePlan& plan, const Registry& registry) {
   if (plan.features.any()) w.fragment("kernels/decode/features.cuh");
   if (plan.sparse_v > 0) w.fragment("kernels/decode/skip_values.cuh");
   if (plan.append) w.fragment("kernels/decode/append.cuh");
+  if (plan.varlen) w.fragment("kernels/decode/varlen.cuh");
   const bool is_paged = plan.page_tokens > 0;
   const Paging k_paging = attention_paging(plan.page_tokens, true, plan.append),
                v_paging = attention_paging(plan.page_tokens, false, plan.append);
@@ -356,6 +358,10 @@ Source emit_decode(const DecodePlan& plan, const Registry& registry) {
   w.line("  static constexpr int kGroup = {}, kRows = {}, kColumnBlocks = {}, kQueryTerms = {};", plan.q_heads_per_kv,
          plan.rows, plan.column_blocks, plan.query_terms);
   w.line("  static constexpr int kQueryChunks = {}, kAllRows = {};", plan.query_chunks, plan.query_rows());
+  if (plan.varlen) {
+    write_varlen(w, plan.query_length, plan.q_type, plan.out_type);
+    w.line("  static constexpr int kRowCountAt = {};", plan.row_count_at);
+  }
   w.line("  static constexpr bool kHoldQueries = {}, kHasIntegerKeys = {}, kScalesQueries = {};",
          flag(plan.hold_queries), flag(plan.has_integer_keys), flag(plan.scales_queries));
   w.line(
@@ -412,14 +418,15 @@ Source emit_decode(const DecodePlan& plan, const Registry& registry) {
       "static_assert(KeySide::kStageBytes + ValueSide::kStageBytes == Plan::kStageBytes, \"stages do not add "
       "up\");\n");
   const auto bytes_of = [&]<class Args>(const Args&) {
-    return int(plan.features.any() ? sizeof(kv::Featured<Args>) : sizeof(Args));
+    return int((plan.features.any() ? sizeof(kv::Featured<Args>) : sizeof(Args)) +
+               (plan.varlen ? sizeof(kv::VarlenArgs) : 0));
   };
   const int args_bytes = plan.append ? is_paged ? bytes_of(kv::PagedAppendArgs{}) : bytes_of(kv::AppendArgs{})
                          : is_paged ? bytes_of(kv::PagedAttentionArgs{})
                                      : bytes_of(kv::AttentionArgs{});
   return finish(w, name, plan.arch.name,
                 {"decode", std::string(is_paged ? "Paged" : "") + (plan.append ? "AppendArgs" : "AttentionArgs"),
-                 plan.threads(), plan.shared_bytes, args_bytes, plan.features.any()});
+                 plan.threads(), plan.shared_bytes, args_bytes, plan.features.any(), plan.varlen});
 }
 
 }  // namespace kvjit

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "args/features.cuh"
+#include "args/varlen.cuh"
 #include "generator/kernels/decode/emit.hpp"
 
 namespace kvjit {
@@ -14,6 +15,8 @@ Source emit_merge(const DecodePlan& plan, const Registry& registry) {
       kMostWarps = 16;                // warps of a block
   const int dim = plan.v.rotated_dim, row_slices = (dim + 127) / 128, slices = plan.rotates_output ? row_slices : 1;
   const int threads = slices * std::clamp(kMostWarps / slices, 1, kMostSliceWarps) * 32;
+  const int merge_bytes = threads * 16 + threads / 32 * 8 + (plan.rotates_output ? dim * 4 : 0),
+            shared_bytes = merge_bytes + (plan.varlen ? 16 : 0);
   const std::string name = "merge." + plan.name;
   Writer w = begin(registry, name, "splits of a decode call to rows of output");
   const bool is_featured = plan.features.any();
@@ -22,6 +25,7 @@ Source emit_merge(const DecodePlan& plan, const Registry& registry) {
     feature_fragments(w, plan.features, plan.causal, plan.query_length);
     w.fragment("kernels/decode/features.cuh");
   }
+  if (plan.varlen) w.fragment("kernels/decode/varlen.cuh");
   w.check_first(plan.checks);
   if (plan.rotates_output) domain_fragments(w, plan.v.format);
   w.line("// ======== the plan ========\nnamespace kv {{\n");
@@ -33,6 +37,10 @@ Source emit_merge(const DecodePlan& plan, const Registry& registry) {
   w.line("  static constexpr int kValueDim = {}, kGroup = {}, kRows = {}, kTile = {}, kThreads = {};", dim,
          plan.heads * plan.q_heads_per_kv, plan.heads * plan.rows, plan.tile, threads);
   w.line("  static constexpr int kQueryChunks = {}, kAllRows = {};", plan.query_chunks, plan.heads * plan.query_rows());
+  if (plan.varlen) {
+    write_varlen(w, plan.query_length, plan.q_type, plan.out_type);
+    w.line("  static constexpr int kRowCountAt = {};", merge_bytes);
+  }
   write_output_dims(w, plan);
   w.line("  static constexpr int kSlices = {};  // of 128 sums of a row, a block", slices);
   w.line("  static constexpr bool kSkipsUnsplit = {}, kRotatesOutput = {};", flag(plan.fuses_merge),
@@ -41,10 +49,11 @@ Source emit_merge(const DecodePlan& plan, const Registry& registry) {
   w.line("  KV_DEVICE static int value_order(int i) {{ return kValueOrder[i]; }}");
   if (is_featured) w.line("  using Feature = {};", feature_of(plan.features, plan.causal, plan.query_length));
   w.line("{}\n}};\n", store_of(plan.out_type));
-  const int shared_bytes = threads * 16 + threads / 32 * 8 + (plan.rotates_output ? dim * 4 : 0);
   Source source = finish(w, name, plan.arch.name,
                          {"merge", "MergeArgs", threads, shared_bytes,
-                          int(is_featured ? sizeof(kv::Featured<kv::MergeArgs>) : sizeof(kv::MergeArgs)), is_featured});
+                          int((is_featured ? sizeof(kv::Featured<kv::MergeArgs>) : sizeof(kv::MergeArgs)) +
+                              (plan.varlen ? sizeof(kv::VarlenArgs) : 0)),
+                          is_featured, plan.varlen});
   source.row_threads = threads * row_slices / slices;
   return source;
 }

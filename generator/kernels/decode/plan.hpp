@@ -203,9 +203,9 @@ struct DecodePlan : AttentionShape {
   // Shared memory of a block, in bytes from its start (layout_shared of block_shape.cpp). sum_groups is the number of
   // scale groups of K over which Q is summed; stage_bytes is the size of a stage (K and V).
   int feature_rows_at = 0;  // the numbers that features have for each query row
-  int scheduler_at = 0, order_at = 0, integer_table_at = 0, queries_at = 0, sums_at = 0, sum_groups = 0, largest_at = 0,
-      row_max_at = 0, reference_max_at = 0, probabilities_at = 0, ring_at = 0, stage_bytes = 0, epilogue_at = 0,
-      shared_bytes = 0;
+  int scheduler_at = 0, row_count_at = 0, order_at = 0, integer_table_at = 0, queries_at = 0, sums_at = 0,
+      sum_groups = 0, largest_at = 0, row_max_at = 0, reference_max_at = 0, probabilities_at = 0, ring_at = 0,
+      stage_bytes = 0, epilogue_at = 0, shared_bytes = 0;
   // Token-major heads: KV heads that a block takes together, and where the barriers of its copies are. q_heads_per_kv
   // and rows are those of one head.
   int heads = 1, barriers_at = 0;

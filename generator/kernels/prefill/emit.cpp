@@ -5,6 +5,7 @@
 
 #include "args/features.cuh"
 #include "args/page_table.cuh"
+#include "args/varlen.cuh"
 #include "generator/kernels/decode/emit.hpp"
 
 namespace kvjit {
@@ -19,6 +20,7 @@ Source emit_prefill(const PrefillPlan& plan, const Registry& registry) {
     feature_fragments(w, plan.features, plan.causal, plan.query_length);
     w.fragment("kernels/prefill/features.cuh");
   }
+  if (plan.varlen) w.fragment("kernels/prefill/varlen.cuh");
   const bool is_paged = plan.page_tokens > 0;
   if (is_paged) w.fragment("kernels/decode/paged.cuh");
   w.check_first(plan.checks);
@@ -73,11 +75,13 @@ Source emit_prefill(const PrefillPlan& plan, const Registry& registry) {
   w.line("  KV_DEVICE static u32 key_column(int i) {{ return kKeyColumn[i]; }}");
   w.line("  KV_DEVICE static u32 value_column(int i) {{ return kValueColumn[i]; }}\n}};\n");
   const auto bytes_of = [&]<class Args>(const Args&) {
-    return int(plan.features.any() ? sizeof(kv::Featured<Args>) : sizeof(Args));
+    return int((plan.features.any() ? sizeof(kv::Featured<Args>) : sizeof(Args)) +
+               (plan.varlen ? sizeof(kv::VarlenArgs) : 0));
   };
   return finish(w, name, plan.arch.name,
                 {"prefill", is_paged ? "PagedAttentionArgs" : "AttentionArgs", kPrefillThreads, plan.shared_bytes,
-                 is_paged ? bytes_of(kv::PagedAttentionArgs{}) : bytes_of(kv::AttentionArgs{}), plan.features.any()});
+                 is_paged ? bytes_of(kv::PagedAttentionArgs{}) : bytes_of(kv::AttentionArgs{}), plan.features.any(),
+                 plan.varlen});
 }
 
 }  // namespace kvjit

@@ -213,6 +213,7 @@ Result<PrefillPlan> plan_prefill(const Problem& problem) {
                                           i == 0 && plan.scales_scores ? ", scales times scores" : "",
                                           plan.copies_rows ? 0 : sides[i]->stage_bytes),
                               {}});
+  plan.least_queries = (kLeastChosenRows + plan.q_heads_per_kv - 1) / plan.q_heads_per_kv;
   plan.is_chosen = problem.query_rows() >= kLeastChosenRows && !problem.features.mask;
   plan.decisions.push_back(
       {"prefill",
@@ -220,7 +221,9 @@ Result<PrefillPlan> plan_prefill(const Problem& problem) {
        fmt::format("one warpgroup produces ({} registers, ring of {} stages of {} tokens a warp), two consume ({} "
                    "registers); {}",
                    plan.producer_registers, plan.ring, plan.stage_tokens, plan.consumer_registers,
-                   plan.is_chosen ? "calls on a GPU take it"
+                   plan.is_chosen && plan.varlen
+                       ? fmt::format("on a GPU sequences of {} queries and more take it", plan.least_queries)
+                   : plan.is_chosen ? "calls on a GPU take it"
                    : problem.features.mask
                        ? "calls take decode, which is faster where each score loads an element of a mask"
                        : fmt::format("calls take decode, which is faster below {} rows", kLeastChosenRows)),

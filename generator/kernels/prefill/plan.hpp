@@ -24,6 +24,7 @@ struct PrefillPlan : AttentionShape {
   int blocks = 2,                                      // of 64 query rows that a consumer has
       stages = 2;  // of K, and of V, as halves; heads of more than 128 dimensions leave room and registers for one
   bool is_chosen = false;  // calls take prefill, and not decode, unless they ask for decode
+  int least_queries = 1;   // with run-time query lengths: sequences of fewer queries are faster by decode
   int query_bytes = 0;     // of the queries of one consumer, where its output passes through as floats
   int output_passes = 1;
   // Shared memory of a block, in bytes from its start: the queries of both consumers, the stages of K and of V, the

@@ -1,4 +1,4 @@
-// check: tests whether all lengths, page numbers and slots of a call are in range. It runs ahead of the kernels of a
+// check: tests whether all lengths, page numbers, slots and query starts of a call are in range. It runs ahead of the kernels of a
 // checked call and writes the first value that is out of range to the caller's record (args/checks.cuh). A block takes
 // one sequence; slots are divided among all threads of the grid.
 // SPDX-License-Identifier: MIT
@@ -32,6 +32,12 @@ KV_DEVICE void check(const CheckArgs& args) {
       const i64 index = sequence * checked.table.row_stride + page;
       check_value(args.record, checked.array, index, checked.table.pages[index], 0, checked.pool_pages - 1);
     }
+  }
+  if (args.query_starts && thread() == 0) {
+    const i64 first = args.query_starts[sequence], most = first + args.queries;
+    if (sequence == 0) check_value(args.record, CheckedArray::query_starts, 0, first, 0, args.query_rows);
+    check_value(args.record, CheckedArray::query_starts, sequence + 1, args.query_starts[sequence + 1], first,
+                most < args.query_rows ? most : args.query_rows);
   }
   if (!args.slots) return;
   for (i64 i = i64(sequence) * Plan::kThreads + thread(); i < args.slots_given;

@@ -8,17 +8,28 @@
 
 namespace kv {
 
-template <class Plan>
+// What features load and store for the queries of a work tile. Plans with run-time query lengths have an overload of
+// places_of in kernels/prefill/varlen.cuh.
+struct PlainPlaces {
+  const FeatureArgs& args;
+  KV_DEVICE const FeatureArgs& of(const WorkTile&) const { return args; }
+};
+template <class Plan, class Args>
+KV_DEVICE PlainPlaces places_of(const Featured<Args>& args) {
+  return {args.features};
+}
+
+template <class Plan, class Places>
 class FeaturedRule {
   using F = typename Plan::Feature;
-  const FeatureArgs& args_;
+  Places places_;
   int query_heads_;  // of all KV heads
 
   // Rows that do not exist are replaced by the last one, so that features read what is there.
   KV_DEVICE QueryRow query_row(const WorkTile& work, int row) const {
     const int there = row < Plan::kAllRows ? row : Plan::kAllRows - 1;
-    return F::query_row(args_, work.sequence, there / Plan::kGroup, work.head * Plan::kGroup + there % Plan::kGroup,
-                        query_heads_, work.length);
+    return F::query_row(places_.args, work.sequence, there / Plan::kGroup,
+                        work.head * Plan::kGroup + there % Plan::kGroup, query_heads_, work.length);
   }
 
   // Other rows of the lane have the same tokens. The compiler would compute them once and hold them in registers.
@@ -27,8 +38,8 @@ class FeaturedRule {
  public:
   static constexpr bool kChangesScores = F::kChangesScores;
 
-  KV_DEVICE FeaturedRule(const FeatureArgs& args, const SchedulerArgs& scheduler)
-      : args_(args), query_heads_(scheduler.kv_heads * Plan::kGroup) {}
+  KV_DEVICE FeaturedRule(const Places& places, const SchedulerArgs& scheduler)
+      : places_(places), query_heads_(scheduler.kv_heads * Plan::kGroup) {}
 
   // s: scores of the lane's rows `row` and row + 8. If features change scores, they become exponents of 2: times `unit`
   // first.
@@ -38,7 +49,7 @@ class FeaturedRule {
       for (int h = 0; h < 2; ++h) {
         const int first = hidden(first_token<Plan>(tile));
         int last = work.length - 1;
-        const auto of_row = F::row(args_, query_row(work, row + 8 * h));
+        const auto of_row = F::row(places_.of(work), query_row(work, row + 8 * h));
         KV_UNROLL
         for (int i = 0; i < 32; ++i) {
           if (F::kLoads && i % 8 == 0) last = hidden(last);  // registers hold few addresses at a time
@@ -53,14 +64,14 @@ class FeaturedRule {
     int begin[2], end[2];
     KV_UNROLL
     for (int h = 0; h < 2; ++h) {
-      const auto seen = F::row(args_, query_row(work, row + 8 * h)).seen;
+      const auto seen = F::row(places_.of(work), query_row(work, row + 8 * h)).seen;
       begin[h] = seen.first - first, end[h] = begin[h] + seen.count;
     }
     hide_unseen(s, begin, end);
   }
   // Sinks join the denominator, and the row's LSE is stored.
   KV_DEVICE float end_row(float reference_max, float& denominator, const WorkTile& work, int row) const {
-    const RowTotal total = F::finish(reference_max, denominator, F::end(args_, query_row(work, row)),
+    const RowTotal total = F::finish(reference_max, denominator, F::end(places_.of(work), query_row(work, row)),
                                      (lane() & 3) == 0 && row < Plan::kAllRows);
     denominator = total.denominator;
     return total.rescale_factor;
@@ -73,8 +84,8 @@ KV_DEVICE auto range_of(const Featured<Args>& args) {
   return typename Plan::Feature::Range(args.features);
 }
 template <class Plan, class Args>
-KV_DEVICE FeaturedRule<Plan> rule_of(const Featured<Args>& args) {
-  return {args.features, args.scheduler};
+KV_DEVICE auto rule_of(const Featured<Args>& args) {
+  return FeaturedRule<Plan, decltype(places_of<Plan>(args))>(places_of<Plan>(args), args.scheduler);
 }
 
 }  // namespace kv

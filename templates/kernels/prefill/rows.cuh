@@ -16,7 +16,7 @@ constexpr int kBlockRows = 64;  // query rows of a block, which a warpgroup mult
 // The element of a tensor at which a query row begins.
 template <class Plan>
 KV_DEVICE i64 row_start(const Rows& rows, const WorkTile& work, int row) {
-  return work.sequence * rows.sequence_stride + i64(row / Plan::kGroup) * rows.query_stride +
+  return work.sequence * rows.sequence_stride + i64(row / Plan::kGroup + work.query_shift) * rows.query_stride +
          (i64(work.head) * Plan::kGroup + row % Plan::kGroup) * rows.head_stride;
 }
 
@@ -27,11 +27,12 @@ KV_DEVICE void load_queries(const Rows& q, const WorkTile& work, int first, Shar
   u32 column[kPerLane];  // of each element of the lane, in a row of the operand
   KV_UNROLL
   for (int e = 0; e < kPerLane; ++e) column[e] = u32(Plan::key_column(e * 32 + lane()));
-  KV_UNROLL_BY(4)
+  constexpr int kAtOnce = Plan::kRotatesQueries ? 4 : 8;  // rows whose loads are under way together
+  KV_UNROLL_BY(kAtOnce)
   for (int i = 0; i < kRows; ++i) {
     const int at = warp() % 4 * kRows + i, row = first + at;
     const bool exists = row < Plan::kAllRows;
-    const i64 from = row_start<Plan>(q, work, exists ? row : 0);
+    const i64 from = row_start<Plan>(q, work, exists ? row : Plan::kAllRows - 1);
     float x[kPerLane];
     [[maybe_unused]] float second[kPerLane];
     KV_UNROLL

@@ -1,10 +1,11 @@
 // Split-KV of prefill. Each consumer warp stores the sums and the softmax of its rows for its split, in the order of
 // its registers, and counts itself. Of the warps that have the same rows, the one that counts last merges all splits in
 // their order, so the same call gives the same bits; then it goes on as if it had attended to all tokens. A counter is
-// a word for each work tile, with four bits for each of its warps: zero before and after a call.
+// a word for each work tile, with four bits for each of its warps: zero before and after a call. A work tile has as
+// many slots as the list (kernels/prefill/work_tiles.cuh) has splits of it.
 //
-//   partial        [work tile][split][warp][16 bytes of sums][lane]
-//   partial_state  [work tile][split][warp][block][lane] of two reference maxima and two denominators
+//   partial        [slot][warp][block][16 bytes of sums][lane]
+//   partial_state  [slot][warp][block][lane] of two reference maxima and two denominators
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "args/attention.cuh"
@@ -21,7 +22,7 @@ KV_DEVICE bool merge_splits(const Args& args, const WorkTile& work, Softmax (&so
                             float (&o)[kBlocks][kSums]) {
   constexpr int kWarps = Plan::kConsumerWarps, kWords = kSums / 4;
   const int warp = kv::warp() - Plan::kWarps;
-  const i64 first = (i64(work.number) * args.scheduler.splits_per_head * kWarps + warp) * kBlocks;
+  const i64 first = (i64(work.slot) * kWarps + warp) * kBlocks;
   const auto sums = [&](int split, int b, int j) {
     return args.partial + (((first + i64(split) * (kWarps * kBlocks) + b) * kWords + j) * 32 + lane()) * 4;
   };
@@ -46,7 +47,7 @@ KV_DEVICE bool merge_splits(const Args& args, const WorkTile& work, Softmax (&so
     softmax[b].reset();
     KV_UNROLL
     for (int i = 0; i < kSums; ++i) o[b][i] = 0.f;
-    KV_NO_UNROLL
+    KV_UNROLL_BY(4)  // their loads are under way together
     for (int split = 0; split < work.splits; ++split) {
       u32 of_split[4];
       load_coherent_u128(of_split, state(split, b));

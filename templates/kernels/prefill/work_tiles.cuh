@@ -9,9 +9,11 @@
 //
 // Where a sequence has few work tiles, several blocks share each of them (split-KV): each block takes a range of its
 // tiles of tokens, and the splits are merged (kernels/prefill/splits.cuh). How many splits a work tile has depends on
-// its own sequence alone, so results do not depend on what else is in the batch.
+// its own sequence alone, so results do not depend on what else is in the batch. A split has about
+// SchedulerArgs::split_boundary_tiles tiles of tokens, at least.
 //
-// All warps of a block walk through the same list, each for itself.
+// All warps of a block walk through the same list, each for itself. Where numbers of queries are known at run time
+// only, kernels/prefill/varlen.cuh makes the list.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "args/attention.cuh"
@@ -20,19 +22,65 @@
 
 namespace kv {
 
-constexpr int kLeastSplitTiles = 2;  // tiles of tokens of a split, at least
-
 struct WorkTile {
-  int number,            // of the work tile, over all heads and sequences
+  int number,            // of the work tile in the call: its counter
+      slot,              // of the partial result of its first split
       split, splits,     // which of its splits a block has
       sequence, head,    // KV head
       first_row,         // of the query rows of that head
+      query_shift,       // what is added to the number of a query to get its row of q and out
       length,            // tokens of the sequence
       first_tile,        // tiles of kTokens tokens: the first that any of the rows sees,
       end_tile,          // and the one behind the last
       first_whole_tile,  // of these, tiles that all of the rows see whole: the first,
       end_whole_tile;    // and the one behind the last
 };
+
+// Splits of so many tiles of tokens that are useful.
+KV_DEVICE int useful_splits(const SchedulerArgs& args, int tiles) {
+  const int least = int(args.split_boundary_tiles), useful = (tiles + least / 2) / least;
+  return useful > 1 ? useful : 1;
+}
+// Tokens of a sequence.
+KV_DEVICE int length_of(const SchedulerArgs& args, int sequence) {
+  return clamp_to(args.lengths ? args.lengths[sequence] : args.tokens, args.tokens);
+}
+
+// A place of the list: a split of a work tile. Heads are inside query tiles, and query tiles go from the last rows of a
+// head to the first.
+struct ListItem {
+  int sequence, rows,  // query rows of a KV head of the sequence
+      tile, number,    // work tile of the sequence; of the call
+      split, splits,   // splits that blocks have for it; it may need fewer
+      query_shift;     // as in WorkTile
+};
+// The list of a plan with a fixed number of queries. All sequences have the same work tiles.
+template <class Plan>
+struct PlainList {
+  const SchedulerArgs& args;
+  // False behind the end of the list.
+  KV_DEVICE bool find(int i, ListItem& item) const {
+    const int splits = int(args.splits_per_head), tile = i / splits, heads = args.sequences * args.kv_heads;
+    if (tile >= heads * kTilesOfHead) return false;
+    const int head = tile % heads;
+    item = {head / args.kv_heads,
+            Plan::kAllRows,
+            tile / heads * args.kv_heads + head % args.kv_heads,
+            tile,
+            i % splits,
+            splits,
+            0};
+    return true;
+  }
+
+ private:
+  static constexpr int kTilesOfHead = (Plan::kAllRows + Plan::kRows - 1) / Plan::kRows;
+};
+// Plans with run-time query lengths have an overload in kernels/prefill/varlen.cuh.
+template <class Plan, class Args>
+KV_DEVICE PlainList<Plan> list_of(const Args& args) {
+  return {args.scheduler};
+}
 
 // The tokens that a query sees in plans without features: from the first token of its sequence on. Queries are the last
 // tokens of a sequence. Plans with features have SeenRange (features/token_range.cuh).
@@ -50,53 +98,51 @@ KV_DEVICE PlainRange<Plan> range_of(const Args&) {
   return {};
 }
 
-template <class Plan, class Range>
+template <class Plan, class Range, class List>
 class WorkTiles {
  public:
-  KV_DEVICE WorkTiles(const SchedulerArgs& args, const Range& range) : args_(args), range_(range) {}
+  KV_DEVICE WorkTiles(const SchedulerArgs& args, const Range& range, const List& list)
+      : args_(args), range_(range), list_(list) {}
 
-  // The block's split of a work tile in a round; false behind the last round. A block without one in the last round, or
-  // with a split that the work tile does not need, gets one of no tokens and no rows.
+  // The block's split of a work tile in a round; false behind the last round. A split that the work tile does not need
+  // has no tokens and no rows.
   KV_DEVICE bool at(int round, WorkTile& work) const {
     constexpr int kTokens = Plan::kTokens, kGroup = Plan::kGroup;
-    const int heads = args_.sequences * args_.kv_heads, blocks = args_.blocks, most_splits = int(args_.splits_per_head),
-              count = heads * kTilesOfHead * most_splits;
-    if (round * blocks >= count) return false;
-    const int i = round * blocks + (round % 2 ? blocks - 1 - block_x() : block_x());
-    work = {0, 0, 1, 0, 0, Plan::kAllRows, 0, 0, 0, 0, 0};
-    if (i >= count) return true;
-    const int tile = i / most_splits, split = i % most_splits, head = tile % heads;
-    const int first_row = (kTilesOfHead - 1 - tile / heads) * Plan::kRows;
-    const int sequence = head / args_.kv_heads;
-    const int stored = args_.lengths ? args_.lengths[sequence] : args_.tokens;
-    const int length = clamp_to(stored, args_.tokens);
+    const int blocks = args_.blocks, i = round * blocks + (round % 2 ? blocks - 1 - block_x() : block_x());
+    ListItem item;
+    if (!list_.find(i, item)) return false;
+    const int last_tile = (item.rows + Plan::kRows - 1) / Plan::kRows - 1;
+    const int first_row = Plan::kAllRows - item.rows + (last_tile - item.tile / args_.kv_heads) * Plan::kRows;
+    const int length = length_of(args_, item.sequence);
     const int end_row = first_row + Plan::kRows < Plan::kAllRows ? first_row + Plan::kRows : Plan::kAllRows;
     const int first_query = first_row / kGroup, last_query = (end_row - 1) / kGroup;
-    const int first = range_.first(sequence, length, first_query), end = range_.end(sequence, length, last_query);
+    const int first = range_.first(item.sequence, length, first_query),
+              end = range_.end(item.sequence, length, last_query);
     const int first_tile = end > first ? first / kTokens : 0,
               tiles = end > first ? (end + kTokens - 1) / kTokens - first_tile : 0;
-    const int useful = (tiles + kLeastSplitTiles - 1) / kLeastSplitTiles,
-              splits = clamp_to(useful, most_splits) > 1 ? clamp_to(useful, most_splits) : 1;
-    if (split >= splits) return true;
-    work.number = tile, work.split = split, work.splits = splits;
-    work.sequence = sequence, work.head = head % args_.kv_heads;
+    const int useful = useful_splits(args_, tiles), splits = useful < item.splits ? useful : item.splits;
+    const int head = item.tile % args_.kv_heads;
+    work = {0, 0, 0, 1, item.sequence, head, Plan::kAllRows, item.query_shift, 0, 0, 0, 0, 0};
+    if (item.split >= splits) return true;
+    work.number = item.number, work.slot = i - item.split, work.split = item.split, work.splits = splits;
     work.first_row = first_row, work.length = length;
-    work.first_tile = first_tile + tiles * split / splits;
-    work.end_tile = first_tile + tiles * (split + 1) / splits;
-    work.first_whole_tile = (range_.first(sequence, length, last_query) + kTokens - 1) / kTokens;
-    work.end_whole_tile = range_.end(sequence, length, first_query) / kTokens;
+    work.first_tile = first_tile + tiles * item.split / splits;
+    work.end_tile = first_tile + tiles * (item.split + 1) / splits;
+    work.first_whole_tile = (range_.first(item.sequence, length, last_query) + kTokens - 1) / kTokens;
+    work.end_whole_tile = range_.end(item.sequence, length, first_query) / kTokens;
     return true;
   }
 
  private:
-  static constexpr int kTilesOfHead = (Plan::kAllRows + Plan::kRows - 1) / Plan::kRows;
   const SchedulerArgs& args_;
   Range range_;
+  List list_;
 };
 template <class Plan, class Args>
 KV_DEVICE auto work_tiles_of(const Args& args) {
-  const auto range = range_of<Plan>(args);
-  return WorkTiles<Plan, decltype(range_of<Plan>(args))>(args.scheduler, range);
+  using Range = decltype(range_of<Plan>(args));
+  using List = decltype(list_of<Plan>(args));
+  return WorkTiles<Plan, Range, List>(args.scheduler, range_of<Plan>(args), list_of<Plan>(args));
 }
 
 }  // namespace kv

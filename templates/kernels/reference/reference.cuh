@@ -25,12 +25,13 @@ KV_DEVICE PlainRow<Plan> row_features(const Args&, int, int query, int, int leng
   return {query, length};
 }
 
+// A query row of sequence block_z(). Plans with run-time query lengths have an overload in
+// kernels/reference/varlen.cuh.
 template <class Plan, class Args>
-KV_DEVICE void reference(const Args& args) {
+KV_DEVICE void attend_row(const Args& args, int query, int head) {
   using K = typename Plan::K;
   using V = typename Plan::V;
   constexpr int kKeys = per_lane(K::kStored), kValues = per_lane(V::kStored);
-  const int q_heads = args.scheduler.kv_heads * Plan::kGroup, head = block_x() % q_heads, query = block_x() / q_heads;
   const int stored_length = args.scheduler.lengths ? args.scheduler.lengths[block_z()] : args.scheduler.tokens,
             length = stored_length < args.scheduler.tokens ? stored_length : args.scheduler.tokens;
   const i64 from = block_z() * args.q.sequence_stride + query * args.q.query_stride + head * args.q.head_stride;
@@ -78,6 +79,12 @@ KV_DEVICE void reference(const Args& args) {
     if (V::kStored % 32 == 0 || i < V::kStored) Plan::store(args.out.data, to + i, out[e] * factor);
     if constexpr (V::kHasResidual) Plan::store(args.out.data, to + V::kStored + i, out_second[e] * factor);
   }
+}
+
+template <class Plan, class Args>
+KV_DEVICE void reference(const Args& args) {
+  const int q_heads = args.scheduler.kv_heads * Plan::kGroup;
+  attend_row<Plan>(args, block_x() / q_heads, block_x() % q_heads);
 }
 
 }  // namespace kv

@@ -10,21 +10,23 @@ using kvjit::api::sized;
 
 namespace {
 
-std::string spec_of(const Shape& shape, const Formats& formats, int query_length) {
+std::string spec_of(const Shape& shape, const Formats& formats) {
   return fmt::format(
-      "[k]\nformat = \"{}\"\n[v]\nformat = \"{}\"\n[attention]\nhead_dim = {}\nq_heads_per_kv = {}\nquery_length = {}\n"
-      "features = [\"causal\"]\nq_type = \"f32\"\nout_type = \"f16\"\n[cache]\nlayout = \"planar\"\n",
-      formats.k, formats.v, shape.head_dim, shape.q_heads / shape.kv_heads, query_length);
+      "[k]\nformat = \"{}\"\n[v]\nformat = \"{}\"\n[attention]\nhead_dim = {}\nq_heads_per_kv = {}\n"
+      "query_length = \"any\"\nfeatures = [\"causal\"]\nq_type = \"f32\"\nout_type = \"f16\"\n[cache]\n"
+      "layout = \"planar\"\n",
+      formats.k, formats.v, shape.head_dim, shape.q_heads / shape.kv_heads);
 }
 
 }  // namespace
 
 Engine::Engine(const kvjit::api::Context& context, Math& math, const Model& model, const Formats& formats,
                int sequences, int capacity)
-    : context_(context), math_(math), model_(model), formats_(formats), sequences_(sequences), capacity_(capacity) {
+    : context_(context), math_(math), model_(model), sequences_(sequences), capacity_(capacity) {
   const Shape& shape = model.shape();
-  const kvjit_program* any = program(1).get();
   auto error = sized<kvjit_error>();
+  require(program_.open(context_, spec_of(shape, formats).c_str(), "host_engine", nullptr, error), error);
+  const kvjit_program* const any = program_.get();
   std::size_t bytes[2];
   for (const int side : {KVJIT_K, KVJIT_V}) {
     auto info = sized<kvjit_side_info>();
@@ -58,19 +60,10 @@ half_bits* Engine::halves(Memory& memory, long long count) {
   return static_cast<half_bits*>(memory.get());
 }
 
-const kvjit::api::Program& Engine::program(int chunk) {
-  kvjit::api::Program& program = programs_[chunk];
-  if (program) return program;
-  auto error = sized<kvjit_error>();
-  require(program.open(context_, spec_of(model_.shape(), formats_, chunk).c_str(), "host_engine", nullptr, error),
-          error);
-  return program;
-}
-
 // Quantizes k_ and v_ into the layer's cache and computes attention of q_ over it; out_ gets the output in f16.
 void Engine::attend(int layer, int chunk) {
   const Shape& s = model_.shape();
-  kvjit_program* const program = this->program(chunk).get();
+  kvjit_program* const program = program_.get();
   const auto rows = [&](void* data, int heads) {
     const kvjit_index token = static_cast<kvjit_index>(heads) * s.head_dim;
     return kvjit_rows{data, chunk * token, token, s.head_dim};
@@ -89,6 +82,7 @@ void Engine::attend(int layer, int chunk) {
   call.q = rows(q_.get(), s.q_heads);
   call.out = rows(halves(out_, static_cast<long long>(sequences_) * chunk * s.q_heads * s.head_dim), s.q_heads);
   call.k = cache_[static_cast<std::size_t>(layer)][KVJIT_K], call.v = cache_[static_cast<std::size_t>(layer)][KVJIT_V];
+  call.queries = chunk;
   call.tokens = length_ + chunk, call.sequences = sequences_, call.kv_heads = s.kv_heads;
   require(kvjit_workspace_bytes(program, &call, &call.workspace_bytes, &error), error);
   if (workspace_.bytes() < call.workspace_bytes) {

@@ -1,10 +1,9 @@
 // Engine: a language model with a KV cache in formats of the caller's choice. It processes prompts in chunks: K and V
-// of a chunk are quantized into the cache, then the chunk's queries attend to the cache. The queries of a chunk are the
-// query rows of one decode call.
+// of a chunk are quantized into the cache, then the chunk's queries attend to the cache. One program serves chunks of
+// any size: a single token by decode, a long prompt by prefill.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <array>
-#include <map>
 #include <vector>
 
 #include "model.hpp"
@@ -22,8 +21,7 @@ class Engine {
   Engine(const kvjit::api::Context& context, Math& math, const Model& model, const Formats& formats, int sequences,
          int capacity);
 
-  // Processes the next `chunk` tokens of every sequence, [sequences][chunk], and stores their K and V in the cache. The
-  // first chunk of each size compiles a program.
+  // Processes the next `chunk` tokens of every sequence, [sequences][chunk], and stores their K and V in the cache.
   void feed(const std::vector<int>& tokens, int chunk);
   // The cross-entropy of each token of the last chunk: -log of the probability that the target follows it.
   // [sequences][chunk].
@@ -37,7 +35,6 @@ class Engine {
  private:
   using Memory = kvjit::api::Memory;
 
-  const kvjit::api::Program& program(int chunk);
   void attend(int layer, int chunk);
   void grow(Memory& memory, std::size_t bytes);
   float* floats(Memory& memory, long long count);
@@ -46,13 +43,12 @@ class Engine {
   const kvjit::api::Context& context_;
   Math& math_;
   const Model& model_;
-  Formats formats_;
   int sequences_;
   int capacity_;    // tokens
   int length_ = 0;  // tokens in the cache
   int chunk_ = 0;   // tokens of the last chunk
   double bits_per_value_ = 0;
-  std::map<int, kvjit::api::Program> programs_;   // by chunk
+  kvjit::api::Program program_;
   std::vector<std::array<kvjit_side, 2>> cache_;  // K and V of each layer
   Memory cache_memory_, workspace_, tokens_, targets_, x_, h_, q_, k_, v_, out_, gate_, up_, gated_, logits_, losses_;
 };

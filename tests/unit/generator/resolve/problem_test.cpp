@@ -127,4 +127,22 @@ TEST_CASE("features that contradict each other are refused at their line, with t
         resolved("[k]\nformat=\"f16\"\n[v]\nformat=\"f16\"")->id);
 }
 
+TEST_CASE("run-time query lengths: a name of their own, and refusals of what has a fixed number") {
+  const std::string sides = "[k]\nformat=\"f16\"\n[v]\nformat=\"f16\"\n[attention]\n", any = "query_length = \"any\"\n";
+  const auto problem = resolved(sides + any + "max_query_length = 40\n");
+  REQUIRE(problem);
+  CHECK(problem->varlen);
+  CHECK(problem->query_length == 40);
+  CHECK(problem->id.find(".q1-40.") != std::string::npos);
+  const auto refused = [&](const std::string& keys) {
+    const auto refusal = resolved(sides + any + keys);
+    REQUIRE_FALSE(refusal);
+    CHECK(refusal.error().code == Code::unsupported);
+    CHECK(refusal.error().where.line >= 7);
+    return refusal.error().message;
+  };
+  CHECK(refused("append = true") == "append with query_length = \"any\"");
+  CHECK(refused("[cache]\nlayout = \"rows\"\ntoken_heads = 2") == "token_heads with query_length = \"any\"");
+}
+
 }  // namespace kvjit

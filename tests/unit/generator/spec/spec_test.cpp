@@ -77,6 +77,22 @@ TEST_CASE("defaults, and a single arch") {
   CHECK(s.label.empty());
 }
 
+TEST_CASE("query_length: a number, or any number up to a maximum") {
+  CHECK_FALSE(parse(kSides + "[attention]\nquery_length = 3").at(0).varlen);
+  const Spec any = parse(kSides + "[attention]\nquery_length = 'any'").at(0);
+  CHECK(any.varlen);
+  CHECK(any.query_length == 65536);
+  CHECK(parse(kSides + "[attention]\nquery_length = 'any'\nmax_query_length = 9").at(0).query_length == 9);
+  const auto refused = [](const std::string& keys) {
+    const auto specs = parse_specs(kSides + "[attention]\n" + keys, "s.toml");
+    REQUIRE_FALSE(specs);
+    return specs.error().message;
+  };
+  CHECK(refused("query_length = 'all'") == "query_length 'all' is no number");
+  CHECK(refused("query_length = 4\nmax_query_length = 9") == "'max_query_length' without query_length = \"any\"");
+  CHECK(refused("query_length = 'any'\nmax_query_length = 0") == "max_query_length must be 1..65536");
+}
+
 TEST_CASE("places: of a value, of a table, and the file for what is absent") {
   const Spec s = parse("[k]\n  format = 'q8_0'\n[v]\nbits = 4\n[attention]\nhead_dim =  64\n").at(0);
   CHECK(s.where("attention.head_dim").line == 6);

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: MIT
 #include "runtime/launch/prefill.hpp"
 
+#include "args/splits.cuh"
 #include "tests/unit/runtime/launch/program_fixture.hpp"
 
 namespace kvjit::test {
@@ -20,7 +21,7 @@ ProgramSource many_rows(bool k_rotated = false, bool v_rotated = false) {
 
 AttentionCall call_of(int sequences, int kv_heads) {
   AttentionCall call;
-  call.sequences = sequences, call.kv_heads = kv_heads, call.tokens = 1000;
+  call.sequences = sequences, call.kv_heads = kv_heads, call.tokens = 1 << 20;
   return call;
 }
 
@@ -52,6 +53,11 @@ TEST_CASE("splits: where the work tiles of one sequence leave multiprocessors id
   CHECK(splits(1, 66) == 1);
   CHECK(splits(1, 1) == 15);
   CHECK(splits(129, 16) == 1);  // 8,256 work tiles, more than there are counters
+  AttentionCall call = call_of(1, 1);
+  for (const auto& [tokens, count] : {std::pair{1000, 1}, {7000, 2}, {8192, 2}, {32768, 8}, {1 << 20, 15}}) {
+    call.tokens = tokens;  // a split has 4,096 tokens or more
+    CHECK(prefill_splits(many_rows(), device, call) == count);
+  }
 }
 
 TEST_CASE("a call that is split has partial results of its work tiles in the workspace, another has none") {
@@ -59,6 +65,28 @@ TEST_CASE("a call that is split has partial results of its work tiles in the wor
   CHECK(prefill_slots(many_rows(), device, call_of(3, 16)) == 3 * 64 * 2);
   CHECK(prefill_slots(many_rows(), device, call_of(3, 33)) == 0);
   CHECK(prefill_slots(make_source(false, false), device, call_of(3, 16)) == 0);
+}
+
+TEST_CASE("ragged batches: the slots of sequences that are split most, by the rows of the batch") {
+  const DeviceInfo device{true, "fake", "sm_90a", 132, 0, 0};
+  ProgramSource source = many_rows();
+  source.varlen = true, source.least_prefill_queries = 128;
+  AttentionCall call = call_of(8, 8);
+  call.queries = 2048, call.query_rows = 2048, call.query_starts = pointer<const int>(kBase);
+  // A sequence of 128 queries has 2 x 8 work tiles of 256 rows, which are split most.
+  const int splits = prefill_splits(source, device, call);
+  CHECK(splits == int(kv::work_tile_splits(16, 132)));
+  CHECK(splits > 4);
+  CHECK(prefill_slots(source, device, call) == std::min(40 * 8 * splits, 8 * 3 * 132));
+  kv::VarlenArgs varlen{};
+  list_splits(source, device, call, varlen);
+  CHECK(varlen.split_count == 32);  // 33 x 8 work tiles fill two rounds of 132
+  CHECK(varlen.splits[1] == splits);
+  CHECK(varlen.splits[31] == 1);
+  call.query_rows = 1 << 20;  // more work tiles than there are counters
+  CHECK(prefill_slots(source, device, call) == 0);
+  list_splits(source, device, call, varlen);
+  CHECK(varlen.split_count == 0);
 }
 
 TEST_CASE("a call may ask for either kernel") {
@@ -103,13 +131,13 @@ TEST_CASE("a call by prefill launches no decode and no merge; rotations outside 
   fixture.call.out = {pointer<void>(30 * kBase), 250 * 1024, 1024, 128};
   const LaunchReport report = fixture.attend();
   CHECK(report.kernels == std::vector<std::string>{"rotate_q", "prefill", "rotate_out"});
-  CHECK(report.blocks == 132);  // 24 work tiles of 15 splits
+  CHECK(report.blocks == 24);  // as many work tiles
   REQUIRE(fixture.launches.size() == 3);
-  CHECK(fixture.launches[1].grid.x == 132);
+  CHECK(fixture.launches[1].grid.x == 24);
   const auto args = fixture.launches[1].as<kv::AttentionArgs>();
   CHECK(args.scheduler.kv_heads == 2);  // of the cache: prefill has no query chunks
-  CHECK(args.scheduler.blocks == 132);
-  CHECK(args.scheduler.splits_per_head == 15);
+  CHECK(args.scheduler.blocks == 24);
+  CHECK(args.scheduler.splits_per_head == 1);
   CHECK(args.split_counters != nullptr);
   CHECK(args.partial != nullptr);
   CHECK(args.partial_state != nullptr);
