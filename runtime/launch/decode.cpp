@@ -226,7 +226,7 @@ Result<LaunchReport> Program::run(bool readable, const AttentionCall& call, Devi
   kv::Rows q = call.q, out = call.out;
   if (rotates_q) {
     q = dense_rows(source_, call, source_.k.rotated_dim, workspace + layout.rotated_q);
-    KV_CHECK(rotate(Role::rotate_q, call.q, q));
+    if (lengths.is_first) KV_CHECK(rotate(Role::rotate_q, call.q, q));
   }
   if (rotates_out) out = dense_rows(source_, call, source_.v.rotated_dim, workspace + layout.unrotated_out);
 
@@ -280,7 +280,7 @@ Result<LaunchReport> Program::run(bool readable, const AttentionCall& call, Devi
                               kv::MergeArgs{args.partial, args.partial_state, args.scheduler, out}));
     }
   }
-  if (rotates_out) KV_CHECK(rotate(Role::rotate_out, out, call.out));
+  if (rotates_out && lengths.is_last) KV_CHECK(rotate(Role::rotate_out, out, call.out));
   report.blocks = readable ? 1 : args.scheduler.blocks;
   return finish_report(call, std::move(report));
 }

@@ -38,7 +38,7 @@ Result<std::vector<Program::BucketLengths>> Program::buckets_of(const AttentionC
   std::vector<BucketLengths> taken;
   const auto take = [&](const std::unique_ptr<Program>& bucket, int least, int most) {
     const bool may_have = !call || (least <= call->queries && (call->query_starts || call->queries <= most));
-    if (least <= most && may_have) taken.push_back({bucket.get(), {least, most}});
+    if (least <= most && may_have) taken.push_back({bucket.get(), {least, most, false, false}});
   };
   int least = 1;
   for (std::size_t i = 0; i < decode_buckets; ++i) {
@@ -57,6 +57,7 @@ Result<LaunchReport> Program::run_buckets(const AttentionCall& call, DevicePoint
     KV_CHECK(launch_check(check_args(call), call.check, stream));
     report.kernels.push_back(record(Role::check)->name);
   }
+  taken.front().lengths.is_first = taken.back().lengths.is_last = true;
   for (const BucketLengths& one : taken) {
     AttentionCall own = call;
     if (one.bucket->source_.kernels.count(Role::prefill) == 0) own.many_rows = ManyRows::decode;

@@ -12,6 +12,7 @@
 namespace kvjit {
 
 Workspace lay_out(const ProgramSource& source, const DeviceInfo& device, const AttentionCall& call) {
+  // The rotated rows come first, so that all kernels that share a call have them in the same place (varlen.cpp).
   // `reference` reads Q that `rotate_q` rotated, and `rotate_out` rotates its output back. So the workspace has these
   // rows even if `decode` rotates Q and the output itself.
   const auto dense = [&](const SideInfo& side) {
@@ -30,9 +31,9 @@ Workspace lay_out(const ProgramSource& source, const DeviceInfo& device, const A
   std::size_t end = kCounterBytes;
   const auto place = [&end](std::size_t bytes) { return std::exchange(end, rounded(plus(end, bytes))); };
   layout.rotated_q = place(source.k.is_transformed ? dense(source.k) : 0);
+  layout.unrotated_out = place(source.v.is_transformed ? dense(source.v) : 0);
   layout.partial = place(times(std::max(states, many), source.v.rotated_dim));
   layout.state = place(std::max(times(states, 2), times(many, kStateFloats)));
-  layout.unrotated_out = place(source.v.is_transformed ? dense(source.v) : 0);
   layout.bytes = end;
   return layout;
 }

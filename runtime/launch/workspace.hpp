@@ -1,7 +1,7 @@
 // The workspace of one attention call: device memory of the caller's that holds the split counters, the partial results
 // of splits, and rows that separate launches rotate.
 //
-//   counters | rotated Q | partial outputs | partial states | output before its rotation
+//   counters | rotated Q | output before its rotation | partial outputs | partial states
 //
 // Every array starts at a multiple of kArrayAlignment bytes. The arrays of rotated rows are empty if K or V is stored
 // without a rotation, padding or residual.

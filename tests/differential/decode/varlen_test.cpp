@@ -50,7 +50,8 @@ TEST_CASE("sequences of a ragged batch take their own buckets, and those without
   Case paged = any_case("q8_0", "kv4", Layout::paged);
   paged.page_tokens = 16;
   for (const Case& test : {any_case("kv4", "kv4", Layout::planar), any_case("f16", "tbq4_0", Layout::rows), paged,
-                           any_case("turbo3_0", "q5_1", Layout::rows, 64)}) {
+                           any_case("turbo3_0", "q5_1", Layout::rows, 64),
+                           any_case("tbq4_dense_qsfirst_raw", "tbq4_dense_qsfirst_raw", Layout::planar)}) {
     const Planned one = planned(registry(), test, "sm_80");
     Judge judge(context, one, 6);
     KernelHarness::Call call{0, {257, 100, 40, 1, 33, 128}, 0, false};
