@@ -597,7 +597,8 @@ KVJIT_API kvjit_status kvjit_alibi_slopes(float max_bias, int heads, float* slop
 /* What a check record says. */
 typedef struct kvjit_check {
   size_t size;
-  const char* array; /* "lengths", "k_pages", "v_pages", "pages", "slots" or "query_starts"; NULL: every value was in range */
+  const char* array; /* "lengths", "k_pages", "v_pages", "pages", "slots" or "query_starts"; NULL: every value was in
+                        range */
   kvjit_index index, /* index in that array of the first value out of range */
       value;         /* that value */
   kvjit_index least, /* smallest value in range */

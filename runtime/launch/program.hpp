@@ -82,8 +82,8 @@ class Program {
   std::vector<std::unique_ptr<Program>> buckets_;  // of ProgramSource::buckets
   std::vector<Role> roles_of_attention() const;    // in launch order
   Result<void> load(std::stop_token stop);         // the kernels of attention
-  // Run-time query lengths (varlen.cpp): queries of a sequence that a launch serves, and whether it is the first and the
-  // last of its call, which rotate Q and the output of all sequences.
+  // Run-time query lengths (varlen.cpp): queries of a sequence that a launch serves, and whether it is the first and
+  // the last of its call, which rotate Q and the output of all sequences.
   struct QueryLengths {
     int least = 0, most = 0;
     bool is_first = true, is_last = true;

@@ -1,6 +1,6 @@
-// check: tests whether all lengths, page numbers, slots and query starts of a call are in range. It runs ahead of the kernels of a
-// checked call and writes the first value that is out of range to the caller's record (args/checks.cuh). A block takes
-// one sequence; slots are divided among all threads of the grid.
+// check: tests whether all lengths, page numbers, slots and query starts of a call are in range. It runs ahead of the
+// kernels of a checked call and writes the first value that is out of range to the caller's record (args/checks.cuh). A
+// block takes one sequence; slots are divided among all threads of the grid.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "args/checks.cuh"
