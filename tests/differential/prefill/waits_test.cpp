@@ -66,13 +66,13 @@ TEST_CASE("a removed wait, a phase too early, an early release and a tile too fe
 }
 
 TEST_CASE("splits that overlap, miss tiles, are merged too early or with wrong weights are noticed") {
-  check_mutations(
-      {"kv4", "kv3", 128, 4, 60, Layout::planar, true},
-      {{"first_tile + tiles * split / splits", 1, "first_tile"},
-       {"first_tile + tiles * (split + 1) / splits", 1, "first_tile + tiles * (split + 1) / splits - split"},
-       {"& 15) + 1 < work.splits", 1, "& 15) > 0"},
-       {"exp2_fast(float_of(of_split[h]) - softmax[b].reference_max[h])", 1, "1.f"},
-       {"if (split >= splits) return true;", 1, ""}});
+  check_mutations({"kv4", "kv3", 128, 4, 60, Layout::planar, true},
+                  {{"first_tile + tiles * item.split / splits", 1, "first_tile"},
+                   {"first_tile + tiles * (item.split + 1) / splits", 1,
+                    "first_tile + tiles * (item.split + 1) / splits - item.split"},
+                   {"& 15) + 1 < work.splits", 1, "& 15) > 0"},
+                   {"exp2_fast(float_of(of_split[h]) - softmax[b].reference_max[h])", 1, "1.f"},
+                   {"if (item.split >= splits) return true;", 1, ""}});
 }
 
 TEST_CASE("of tiles in two parts, a removed wait, an early announcement and places of another part are noticed") {
