@@ -89,7 +89,7 @@ struct ProgramSource : AttentionShape {
   int tile_tokens = 0;   // tokens of a tile of decode
   int prefill_rows = 0;  // query rows of a work tile of prefill; 0: the program has no prefill
   bool chooses_prefill = false;  // whether a call that asks for neither takes prefill on a GPU, and not decode
-  // Of a program with run-time query lengths that has prefill: fewer queries of a sequence are left to decode.
+  // With run-time query lengths, decode attends for sequences of fewer queries, and prefill for the others.
   int least_prefill_queries = 1;
   // The steps of `decode` beside attention: it rotates Q, merges KV splits, rotates the output. If `merge` merges, it
   // also rotates the output.

@@ -39,7 +39,7 @@ Result<void> make_prefill(const FamilyInput& input, ProgramSource& program);
 Result<void> make_codec(const FamilyInput& input, ProgramSource& program);
 Result<void> make_reference(const FamilyInput& input, ProgramSource& program);
 Result<void> make_auxiliary(const FamilyInput& input, ProgramSource& program);
-// Of the kernels around attention, those that rotate Q and the output.
+// Emits the kernels that rotate Q and the output, and no other kernel around attention.
 Result<void> make_rotations(const FamilyInput& input, ProgramSource& program);
 
 }  // namespace kvjit

@@ -89,24 +89,26 @@ void for_each_ragged_row(std::size_t rows, const std::vector<int>& query_counts,
   }
 }
 
-}  // namespace
-
-std::vector<float> of_sequences(std::span<const float> rows, const std::vector<int>& query_counts, int dim) {
+// Moves the rows of a ragged batch to their places in the order of the batch, or in that of its sequences.
+std::vector<float> reordered(std::span<const float> rows, const std::vector<int>& query_counts, int dim,
+                             bool is_to_batch) {
   const auto width = static_cast<std::size_t>(dim);
   std::vector<float> out(rows.size());
   for_each_ragged_row(rows.size() / width, query_counts, [&](std::size_t of_batch, std::size_t of_sequence) {
-    std::copy_n(&rows[of_batch * width], width, &out[of_sequence * width]);
+    const std::size_t from = is_to_batch ? of_sequence : of_batch, to = is_to_batch ? of_batch : of_sequence;
+    std::copy_n(&rows[from * width], width, &out[to * width]);
   });
   return out;
 }
 
+}  // namespace
+
+std::vector<float> of_sequences(std::span<const float> rows, const std::vector<int>& query_counts, int dim) {
+  return reordered(rows, query_counts, dim, false);
+}
+
 std::vector<float> of_batch(std::span<const float> rows, const std::vector<int>& query_counts, int dim) {
-  const auto width = static_cast<std::size_t>(dim);
-  std::vector<float> out(rows.size());
-  for_each_ragged_row(rows.size() / width, query_counts, [&](std::size_t of_batch, std::size_t of_sequence) {
-    std::copy_n(&rows[of_sequence * width], width, &out[of_batch * width]);
-  });
-  return out;
+  return reordered(rows, query_counts, dim, true);
 }
 
 void KernelHarness::set_new_tokens(int side, std::vector<float> x, Element type) {

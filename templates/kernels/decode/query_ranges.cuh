@@ -12,7 +12,7 @@ struct QueryRange {
   int first,      // row of q and out at which the queries of the sequence begin: in the batch if that is ragged, else 0
       count,      // queries of the sequence; 0 if the kernel leaves it alone
       lse_first;  // row of lse at which they begin
-  // What is added to the number of a query to get its row of q and out.
+  // A query's number plus this shift is its row of q and out.
   KV_DEVICE int shift(int queries) const { return first + count - queries; }
 };
 

@@ -8,8 +8,8 @@
 
 namespace kv {
 
-// What features load and store for the queries of a work tile. Plans with run-time query lengths have an overload of
-// places_of in kernels/prefill/varlen.cuh.
+// Places say where features load and store for the queries of a work tile. kernels/prefill/varlen.cuh overloads
+// places_of for plans with run-time query lengths.
 struct PlainPlaces {
   const FeatureArgs& args;
   KV_DEVICE const FeatureArgs& of(const WorkTile&) const { return args; }
