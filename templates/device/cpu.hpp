@@ -321,6 +321,7 @@ inline void store_shared_u16(SharedAddress a, u32 v) {
   __builtin_memcpy(shared_bytes() + a, &half, 2);
 }
 inline void store_shared_u32(SharedAddress a, u32 v) { __builtin_memcpy(shared_bytes() + a, &v, 4); }
+inline void store_shared_u64(SharedAddress a, u32 x, u32 y) { store_shared_u32(a, x), store_shared_u32(a + 4, y); }
 inline void store_shared_u128(SharedAddress a, u32 x, u32 y, u32 z, u32 w) {
   const u32 v[4] = {x, y, z, w};
   __builtin_memcpy(shared_bytes() + a, v, 16);

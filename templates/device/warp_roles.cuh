@@ -21,6 +21,14 @@ KV_DEVICE void request_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
 }
 
+// Stores eight bytes, as store_shared_u32 (device/simt.cuh) stores four.
+KV_DEVICE void store_shared_u64(SharedAddress a, u32 x, u32 y) {
+  struct alignas(8) Words2 {
+    u32 x, y;
+  };
+  *reinterpret_cast<Words2*>(shared_bytes() + a) = {x, y};
+}
+
 // Two warpgroups take turns at the tensor cores, so that one multiplies while the other computes its softmax. `group`
 // is 0 or 1. Each has a barrier on which it waits and which the other one passes. The order is for speed only: on the
 // CPU these functions order nothing.

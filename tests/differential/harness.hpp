@@ -212,9 +212,10 @@ class Judge {
     return outcome.out;
   }
 
-  // Replaces keys, values and queries. V and Q are multiplied by the factors. Token `sink` gets a score of sink_log2
-  // (in powers of two), far above the rest.
-  void reshape(float v_factor, float q_factor, float sink_log2, int sink = 0) {
+  // Replaces keys, values and queries. V and Q are multiplied by the factors, keys by rest_factor: small keys give
+  // small scores. `sinks` tokens from `sink` on get a score of sink_log2 (in powers of two), far from the rest.
+  void reshape(float v_factor, float q_factor, float sink_log2, int sink = 0, int sinks = 1,
+               float rest_factor = 1 / 64.f) {
     const auto dim = std::size_t(problem_.head_dim);
     REQUIRE(problem_.v_dim() == problem_.head_dim);
     for (const int side : {0, 1}) {
@@ -227,11 +228,11 @@ class Judge {
         const auto x = std::span(encoded.x).subspan(row * dim, dim);
         if (side == 1)
           for (float& v : x) v *= v_factor;
-        if (side == 0)  // small keys give small scores; the sink has the direction of the first query
+        const int token = int(row % std::size_t(shape_.tokens));
+        if (side == 0)  // sinks have the direction of the first query
           for (std::size_t i = 0; i < dim; ++i)
-            x[i] = row % std::size_t(shape_.tokens) == std::size_t(sink)
-                       ? q_[i] * sink_log2 * 0.6931f / std::sqrt(float(dim))
-                       : x[i] / 64.f;
+            x[i] = token >= sink && token < sink + sinks ? q_[i] * sink_log2 * 0.6931f / std::sqrt(float(dim))
+                                                         : x[i] * rest_factor;
         const auto bytes = encode_row(format, x);
         const auto values = decode_row(format, bytes, problem_.head_dim, false);
         encoded.rows.insert(encoded.rows.end(), bytes.begin(), bytes.end());

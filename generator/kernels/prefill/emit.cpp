@@ -63,8 +63,9 @@ Source emit_prefill(const PrefillPlan& plan, const Registry& registry) {
          plan.query_bytes, plan.output_passes);
   w.line("  static constexpr int kQueriesAt = {}, kKeysAt = {}, kValuesAt = {}, kBarriersAt = {};", plan.queries_at,
          plan.keys_at, plan.values_at, plan.barriers_at);
-  w.line("  static constexpr bool kScalesScores = {};", flag(plan.scales_scores));
-  w.line("  static constexpr int kScoreScalesAt = {};", plan.score_scales_at);
+  w.line("  static constexpr bool kScalesScores = {}, kTracksMaximum = {};", flag(plan.scales_scores),
+         flag(plan.tracks_maximum));
+  w.line("  static constexpr int kScoreScalesAt = {}, kOnesAt = {};", plan.score_scales_at, plan.ones_at);
   w.line("  static constexpr int kRingAt = {}, kRing = {}, kStageBytes = {};", plan.ring_at, plan.ring,
          plan.stage_bytes());
   w.line("  using K = KeySide;\n  using V = ValueSide;");

@@ -15,8 +15,14 @@ constexpr int kReadSlack = 16;  // bytes that a lane read may take behind the la
 constexpr int kBarrierBytes = 64;
 constexpr int kLeastChosenRows = 512;                 // from here on it is faster than decode (NOTES.md)
 constexpr int kScoreScaleBytes = kPrefillTokens * 4;  // of a stage of K
+constexpr int kOnesBytes = 16;                        // factors of scores that are scaled
 
 int round_up(int v, int to) { return (v + to - 1) / to * to; }
+
+// Whether a feature changes scores, beyond hiding tokens outside a range: kChangesScores of its fragment.
+bool changes_scores(const FeatureSet& features) {
+  return features.softcap > 0 || features.has_hook() || features.alibi || features.mask || features.packed_mask;
+}
 
 // Byte `shift / 8` of four halves as a word.
 std::uint32_t bytes_of(const std::vector<std::uint16_t>& halves, std::size_t first, int shift) {
@@ -192,8 +198,10 @@ Result<PrefillPlan> plan_prefill(const Problem& problem) {
   const SectionPlan& keys = plan.k.sections[0];
   plan.scales_scores = keys.use == ScaleUse::by_group && keys.reads.groups * keys.reads.blocks == 1 &&
                        keys.reads.reads_per_group == 1 && !keys.adds_minima;
+  plan.tracks_maximum = plan.stages == 1 || changes_scores(problem.features);
   plan.score_scales_at = plan.barriers_at + kBarrierBytes;
-  int end = plan.score_scales_at + (plan.scales_scores ? plan.stages * kScoreScaleBytes : 0);
+  plan.ones_at = plan.score_scales_at + (plan.scales_scores ? plan.stages * kScoreScaleBytes : 0);
+  int end = plan.ones_at + (plan.scales_scores ? kOnesBytes : 0);
   end = place_entries(plan.v, place_entries(plan.k, end));
   plan.ring_at = round_up(end, kSector);
   KV_TRY(ring_bytes, size_ring(plan));

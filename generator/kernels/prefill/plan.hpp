@@ -20,7 +20,8 @@ struct PrefillPlan : AttentionShape {
   int stage_tokens = 32;     // tokens that a warp of the producer brings at once
   int ring = 1;              // stages of packed rows of each side that a warp of the producer has
   int producer_registers = 0, consumer_registers = 0;  // of a thread, once registers have moved
-  bool scales_scores = false;                          // K's rows have one scale each, which multiplies scores
+  bool scales_scores = false,                          // K's rows have one scale each, which multiplies scores
+      tracks_maximum = false;  // the maximum of each tile is computed (templates/kernels/prefill/softmax.cuh)
   int blocks = 2,                                      // of 64 query rows that a consumer has
       stages = 2;  // of K, and of V, as halves; heads of more than 128 dimensions leave room and registers for one
   bool is_chosen = false;  // calls take prefill, and not decode, unless they ask for decode
@@ -29,7 +30,8 @@ struct PrefillPlan : AttentionShape {
   int output_passes = 1;
   // Shared memory of a block, in bytes from its start: the queries of both consumers, the stages of K and of V, the
   // producer's rings, tables, barriers, the stages of scales of scores.
-  int queries_at = 0, keys_at = 0, values_at = 0, ring_at = 0, barriers_at = 0, score_scales_at = 0, shared_bytes = 0;
+  int queries_at = 0, keys_at = 0, values_at = 0, ring_at = 0, barriers_at = 0, score_scales_at = 0, ones_at = 0,
+      shared_bytes = 0;
   SidePlan k, v;
   std::vector<int> key_columns, value_columns;  // where each dimension of a row stands in a row of an operand
   std::vector<Decision> decisions;

@@ -8,94 +8,15 @@
 // stage of K and of V, these are two turns: both warpgroups multiply K, then both multiply V, and while they are at one
 // of the two the producer fills the other.
 //
-// The online softmax is relative to a reference maximum that moves only when a score is more than kSlack above it, so
-// the output is hardly ever rescaled, and probabilities are at most 2^kSlack.
+// The online softmax is in kernels/prefill/softmax.cuh.
 // SPDX-License-Identifier: MIT
 #pragma once
-#include "kernels/prefill/producer.cuh"
-#include "kernels/prefill/rows.cuh"
+#include "kernels/prefill/softmax.cuh"
 #include "kernels/prefill/splits.cuh"
 
 namespace kv {
 
-constexpr float kSlack = 8.f;       // log2 of the largest probability; fp16 holds 2^15
-constexpr float kNoScore = -1e30f;  // reference maximum of a row that has seen no token
-constexpr int kPassShare = 4;       // the turn is passed on before the last 1 / kPassShare of Q K^T
-
-// The online softmax of the lane's rows g and g + 8. Scores times `unit` are exponents of 2.
-struct RowSoftmax {
-  float reference_max[2],  // base 2
-      sum[2];              // the lane's partial denominator, over its own columns
-
-  KV_DEVICE void reset() {
-    KV_UNROLL
-    for (int h = 0; h < 2; ++h) reference_max[h] = kNoScore, sum[h] = 0.f;
-  }
-
-  // s: scores become probabilities. If a reference maximum moves, o is rescaled.
-  template <int kSums>
-  KV_DEVICE void apply(float (&s)[64], float (&o)[kSums], float unit) {
-    float most[4] = {s[0], s[1], s[2], s[3]};
-    KV_UNROLL
-    for (int i = 4; i < 64; ++i) most[i % 4] = larger(most[i % 4], s[i]);
-    float row_max[2] = {larger(most[0], most[1]) * unit, larger(most[2], most[3]) * unit};
-    if (any(row_max[0] > reference_max[0] + kSlack || row_max[1] > reference_max[1] + kSlack)) {
-      float rescale_factor[2];
-      KV_UNROLL
-      for (int h = 0; h < 2; ++h) {
-        row_max[h] = larger(row_max[h], shfl_xor(row_max[h], 1));
-        row_max[h] = larger(row_max[h], shfl_xor(row_max[h], 2));
-        row_max[h] = larger(row_max[h], reference_max[h]);
-        rescale_factor[h] = exp2_fast(reference_max[h] - row_max[h]);
-        reference_max[h] = row_max[h], sum[h] *= rescale_factor[h];
-      }
-      KV_UNROLL
-      for (int i = 0; i < kSums; ++i) o[i] *= rescale_factor[i / 2 % 2];
-    }
-    float part[4] = {};
-    KV_UNROLL
-    for (int i = 0; i < 64; ++i) {
-      s[i] = exp2_fast(fma_rn(s[i], unit, -reference_max[i / 2 % 2]));
-      part[i % 4] += s[i];
-    }
-    sum[0] += part[0] + part[1], sum[1] += part[2] + part[3];
-  }
-};
-
-// The scales of a tile's tokens, which multiply scores. The first are loaded while the products run, and each of the
-// others some products ahead.
-template <class Plan>
-struct ScoreScales {
-  static constexpr int kEarly = 1, kAhead = 3;  // loads of four factors: ahead of the wait, and ahead of their use
-  u32 factors[kAhead][4];
-  SharedAddress at;
-
-  KV_DEVICE explicit ScoreScales(int n) : at(Stages<Plan>::score_scales(n) + (lane() & 3) * 16) {
-    KV_UNROLL
-    for (int u = 0; u < kEarly; ++u) load(u);
-  }
-  KV_DEVICE void load(int u) { load_staged_u128(factors[u % kAhead], at + u * 64); }
-  KV_DEVICE void multiply(float (&s)[64]) {
-    KV_UNROLL
-    for (int u = kEarly; u < kAhead; ++u) load(u);
-    KV_UNROLL
-    for (int u = 0; u < 8; ++u) {
-      KV_UNROLL
-      for (int i = 0; i < 8; ++i) s[8 * u + i] *= float_of(factors[u % kAhead][i / 4 * 2 + i % 2]);
-      if (u + kAhead < 8) load(u + kAhead);
-    }
-  }
-};
-struct NoScales {
-  KV_DEVICE void multiply(float (&)[64]) {}
-};
-template <class Plan>
-KV_DEVICE auto score_scales(int n) {
-  if constexpr (Plan::kScalesScores)
-    return ScoreScales<Plan>(n);
-  else
-    return NoScales{};
-}
+constexpr int kPassShare = 4;  // the turn is passed on before the last 1 / kPassShare of Q K^T
 
 // Hides the scores of tokens that a row does not see. begin, end: the tokens that rows g and g + 8 see, from the lane's
 // first token of the tile on.
@@ -118,9 +39,12 @@ KV_DEVICE int first_token(int tile) {
 template <class Plan>
 struct PlainRule {
   static constexpr bool kChangesScores = false;
+  // Whether it has something to do in a tile.
+  KV_DEVICE bool applies(const WorkTile& work, int tile) const { return tile >= work.end_whole_tile; }
   // s: of the lane's rows `row` and row + 8.
   KV_DEVICE void apply(float (&s)[64], const WorkTile& work, int row, int tile, float) const {
-    if (tile < work.end_whole_tile) return;
+    if (!applies(work, tile)) return;
+    row = int(hide_from_optimizer(u32(row)));  // so that the loop over tiles holds no range of tokens in registers
     int end[2];
     KV_UNROLL
     for (int h = 0; h < 2; ++h)
@@ -208,14 +132,41 @@ KV_DEVICE void consume(const Args& args) {
       KV_UNROLL
       for (int i = 0; i < kSums; ++i) o[b][i] = 0.f;
     }
-    // The softmax of a block: its scores become the probabilities p.
-    const auto attend = [&](int b, int tile) {
-      rule.apply(s, work, first_row + b * kBlockRows + warp() % 4 * 16 + g, tile, unit);
-      softmax[b].apply(s, o[b], kChangesScores ? 1.f : unit);
+    // Ends the products of a block. Its scores, of the tokens of stage n, become the probabilities p.
+    const auto attend = [&](int b, int tile, [[maybe_unused]] bool is_first) {
+      RowSoftmax& rows = softmax[b];
+      auto factors = score_factors<Plan>(n, unit);
+      finish_products(s, group);
+      const int row = first_row + b * kBlockRows + warp() % 4 * 16 + g;
+      const auto apply_rule = [&] { rule.apply(s, work, row, tile, unit); };
+      float sums[2];
+      if constexpr (Plan::kTracksMaximum) {
+        if constexpr (Plan::kScalesScores) factors.multiply(s);
+        if (b == kBlocks - 1) Stages::leave(false, n);
+        apply_rule();
+        UnitFactor factor{kChangesScores ? 1.f : unit};
+        if (rows.is_passed(s, factor.unit)) rows.move_reference(s, o[b], factor.unit);
+        rows.exponentials(s, sums, factor);
+      } else {
+        KV_NO_UNROLL
+        for (bool moves = is_first; true; moves = true) {
+          if constexpr (Plan::kScalesScores)
+            if (warp_uniform(moves || rule.applies(work, tile))) factors.multiply(s);
+          apply_rule();
+          if (warp_uniform(moves)) rows.move_reference(s, o[b], unit);
+          rows.exponentials(s, sums, factors);
+          if (warp_uniform(moves) || are_halves(sums) || rows.raise_reference(s, sums, o[b])) break;
+          multiply_keys_again<Plan::kKeyDim / 16>(s, q + b * kBlockBytes, Stages::operand(false, n));
+          factors = score_factors<Plan>(n, unit);
+        }
+        if (b == kBlocks - 1) Stages::leave(false, n);
+      }
+      KV_UNROLL
+      for (int h = 0; h < 2; ++h) rows.sum[h] += sums[h];
       KV_UNROLL
       for (int i = 0; i < 32; ++i) p[i] = pack_f16x2(s[2 * i], s[2 * i + 1]);
       keep_words(p);
-      finish_before_barrier(softmax[b].sum[0] + softmax[b].sum[1]);
+      finish_before_barrier(rows.sum[0] + rows.sum[1]);
     };
     if constexpr (kBlocks == 1) {
       KV_NO_UNROLL
@@ -223,11 +174,7 @@ KV_DEVICE void consume(const Args& args) {
         wait_phase(Stages::full(false, n), Stages::parity(n));
         await_tensor_order(group);
         multiply_keys<Plan::kKeyDim / 16>(s, q, uniform(Stages::operand(false, n)));
-        auto scales = score_scales<Plan>(n);
-        finish_products(s, group);
-        scales.multiply(s);
-        Stages::leave(false, n);
-        attend(0, tile);
+        attend(0, tile, tile == work.first_tile);
         wait_phase(Stages::full(true, n), Stages::parity(n));
         await_tensor_order(group);
         multiply_values<true>(o[0], p, uniform(Stages::operand(true, n)));
@@ -252,11 +199,7 @@ KV_DEVICE void consume(const Args& args) {
           }
           multiply_keys<Plan::kKeyDim / 16>(s, q + b * kBlockBytes, uniform(Stages::operand(false, n)));
           if (b == 0 && !is_first) Stages::leave(true, n - 1);
-          auto scales = score_scales<Plan>(n);
-          finish_products(s, group);
-          scales.multiply(s);
-          if (b == kBlocks - 1) Stages::leave(false, n);
-          attend(b, tile);
+          attend(b, tile, is_first);
         }
       }
       if (work.end_tile > work.first_tile) {

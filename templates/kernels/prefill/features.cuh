@@ -41,6 +41,9 @@ class FeaturedRule {
   KV_DEVICE FeaturedRule(const Places& places, const SchedulerArgs& scheduler)
       : places_(places), query_heads_(scheduler.kv_heads * Plan::kGroup) {}
 
+  KV_DEVICE bool applies(const WorkTile& work, int tile) const {
+    return kChangesScores || tile < work.first_whole_tile || tile >= work.end_whole_tile;
+  }
   // s: scores of the lane's rows `row` and row + 8. If features change scores, they become exponents of 2: times `unit`
   // first.
   KV_DEVICE void apply(float (&s)[64], const WorkTile& work, int row, int tile, float unit) const {

@@ -19,6 +19,7 @@ template <class Plan, class Args>
 KV_DEVICE void prefill(const Args& args) {
   fill_entries<typename Plan::K>();
   fill_entries<typename Plan::V>();
+  if constexpr (Plan::kScalesScores) TokenFactors<Plan>::fill_ones();
   if (thread() == 0) Stages<Plan>::open();
   sync_block();
   if (warp() < Plan::kWarps) {

@@ -20,33 +20,55 @@ KV_DEVICE i64 row_start(const Rows& rows, const WorkTile& work, int row) {
          (i64(work.head) * Plan::kGroup + row % Plan::kGroup) * rows.head_stride;
 }
 
-// Loads the warpgroup's queries to `to`. first: its first row. Rows that do not exist become zeros.
+// lane(), hidden from the optimizer: what is computed from it here takes no registers in the loop over tiles.
+KV_DEVICE int own_lane() { return int(hide_from_optimizer(u32(lane()))); }
+
+// Loads the warpgroup's queries to `to`. first: its first row. Rows that do not exist become zeros. The loads of the
+// next rows are on their way while some are rotated and stored.
 template <class Plan>
 KV_DEVICE void load_queries(const Rows& q, const WorkTile& work, int first, SharedAddress to) {
-  constexpr int kPerLane = Plan::kQueryStored / 32, kRows = Plan::kBlocks * kBlockRows / 4;  // of a warp
+  constexpr int kPerLane = Plan::kQueryStored / 32, kRows = Plan::kBlocks * kBlockRows / 4,  // of a warp
+      kAtOnce = kRows < 8 ? kRows : Plan::kRotatesQueries ? 4 : 8;
+  const int lane = own_lane();
   u32 column[kPerLane];  // of each element of the lane, in a row of the operand
   KV_UNROLL
-  for (int e = 0; e < kPerLane; ++e) column[e] = u32(Plan::key_column(e * 32 + lane()));
-  constexpr int kAtOnce = Plan::kRotatesQueries ? 4 : 8;  // rows whose loads are under way together
-  KV_UNROLL_BY(kAtOnce)
-  for (int i = 0; i < kRows; ++i) {
-    const int at = warp() % 4 * kRows + i, row = first + at;
-    const bool exists = row < Plan::kAllRows;
-    const i64 from = row_start<Plan>(q, work, exists ? row : Plan::kAllRows - 1);
-    float x[kPerLane];
-    [[maybe_unused]] float second[kPerLane];
+  for (int e = 0; e < kPerLane; ++e) column[e] = u32(Plan::key_column(e * 32 + lane));
+  float next[kAtOnce][kPerLane];
+  const auto load = [&](int at) {
     KV_UNROLL
-    for (int e = 0; e < kPerLane; ++e) {
-      const int d = e * 32 + lane();
-      const float value = Plan::load_query(q.data, from + (d < Plan::kQueryDim ? d : 0));
-      x[e] = exists && d < Plan::kQueryDim ? value : 0.f;
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int row = first + at + i;
+      const bool exists = row < Plan::kAllRows;
+      const i64 from = row_start<Plan>(q, work, exists ? row : Plan::kAllRows - 1);
+      KV_UNROLL
+      for (int e = 0; e < kPerLane; ++e) {
+        const int d = e * 32 + lane;
+        const float value = Plan::load_query(q.data, from + (d < Plan::kQueryDim ? d : 0));
+        next[i][e] = exists && d < Plan::kQueryDim ? value : 0.f;
+      }
     }
-    if constexpr (Plan::kRotatesQueries) to_rotated<typename Plan::KeyDomain>(x, second);
+  };
+  const int begin = warp() % 4 * kRows;
+  load(begin);
+  KV_NO_UNROLL
+  for (int at = begin; at < begin + kRows; at += kAtOnce) {
+    float x[kAtOnce][kPerLane];
     KV_UNROLL
-    for (int e = 0; e < kPerLane; ++e)
-      store_shared_u16(to + at / kBlockRows * (Plan::kKeyDim / 64 * kRowPanelBytes) +
-                           row_operand_place(at % kBlockRows, int(column[e] / 8)) + column[e] % 8 * 2,
-                       pack_f16x2(x[e], 0.f));
+    for (int i = 0; i < kAtOnce; ++i) {
+      KV_UNROLL
+      for (int e = 0; e < kPerLane; ++e) x[i][e] = next[i][e];
+    }
+    if (at + kAtOnce < begin + kRows) load(at + kAtOnce);
+    KV_UNROLL
+    for (int i = 0; i < kAtOnce; ++i) {
+      [[maybe_unused]] float second[kPerLane];
+      if constexpr (Plan::kRotatesQueries) to_rotated<typename Plan::KeyDomain>(x[i], second);
+      KV_UNROLL
+      for (int e = 0; e < kPerLane; ++e)
+        store_shared_u16(to + (at + i) / kBlockRows * (Plan::kKeyDim / 64 * kRowPanelBytes) +
+                             row_operand_place((at + i) % kBlockRows, int(column[e] / 8)) + column[e] % 8 * 2,
+                         pack_f16x2(x[i][e], 0.f));
+    }
   }
 }
 
@@ -63,8 +85,9 @@ KV_DEVICE SharedAddress output_place(SharedAddress at, int row, int column) {
 template <class Plan, int kSums>
 KV_DEVICE void store_output(const Rows& out, const WorkTile& work, int first, const float (&o)[kSums],
                             const float (&factor)[2], SharedAddress place) {
-  constexpr int kPerLane = Plan::kValueDim / 32, kPasses = Plan::kOutputPasses, kRows = 16 / kPasses;
-  const int g = lane() >> 2, c = lane() & 3, top = warp() % 4 * kRows;
+  constexpr int kPerLane = Plan::kValueDim / 32, kPasses = Plan::kOutputPasses, kRows = 16 / kPasses,
+                kAtOnce = 4;  // rows whose rotations are under way together
+  const int lane = own_lane(), g = lane >> 2, c = lane & 3, top = warp() % 4 * kRows;
   KV_UNROLL
   for (int pass = 0; pass < kPasses; ++pass) {
     sync_warp();
@@ -72,25 +95,31 @@ KV_DEVICE void store_output(const Rows& out, const WorkTile& work, int first, co
     for (int i = 0; i < kSums; i += 2) {
       const int half = i / 2 % 2, column = i / 4 * 8 + 2 * c;
       if (kPasses == 2 && half != pass) continue;
-      const SharedAddress at = output_place<Plan>(place, top + g + (kPasses == 2 ? 0 : 8 * half), column);
-      store_shared_u32(at, bits_of(o[i] * factor[half]));
-      store_shared_u32(at + 4, bits_of(o[i + 1] * factor[half]));
+      store_shared_u64(output_place<Plan>(place, top + g + (kPasses == 2 ? 0 : 8 * half), column),
+                       bits_of(o[i] * factor[half]), bits_of(o[i + 1] * factor[half]));
     }
     sync_warp();
-    KV_UNROLL_BY(2)
-    for (int i = 0; i < kRows; ++i) {
-      const int row = first + warp() % 4 * 16 + pass * kRows + i;
-      if (row >= Plan::kAllRows) break;
-      float x[kPerLane];
-      [[maybe_unused]] float second[kPerLane];
+    KV_NO_UNROLL
+    for (int i = 0; i < kRows; i += kAtOnce) {
+      float x[kAtOnce][kPerLane];
       KV_UNROLL
-      for (int e = 0; e < kPerLane; ++e)
-        x[e] = float_of(load_shared_u32(output_place<Plan>(place, top + i, int(Plan::value_column(e * 32 + lane())))));
-      if constexpr (Plan::kRotatesOutput) from_rotated<typename Plan::ValueDomain>(x, second);
-      const i64 to = row_start<Plan>(out, work, row);
+      for (int j = 0; j < kAtOnce; ++j) {
+        KV_UNROLL
+        for (int e = 0; e < kPerLane; ++e)
+          x[j][e] = float_of(
+              load_shared_u32(output_place<Plan>(place, top + i + j, int(Plan::value_column(e * 32 + lane)))));
+        [[maybe_unused]] float second[kPerLane];
+        if constexpr (Plan::kRotatesOutput) from_rotated<typename Plan::ValueDomain>(x[j], second);
+      }
       KV_UNROLL
-      for (int e = 0; e < kPerLane; ++e)
-        if (e * 32 + lane() < Plan::kOutputDim) Plan::store(out.data, to + e * 32 + lane(), x[e]);
+      for (int j = 0; j < kAtOnce; ++j) {
+        const int row = first + warp() % 4 * 16 + pass * kRows + i + j;
+        const i64 to = row_start<Plan>(out, work, row);
+        KV_UNROLL
+        for (int e = 0; e < kPerLane; ++e)
+          if (row < Plan::kAllRows && e * 32 + lane < Plan::kOutputDim)
+            Plan::store(out.data, to + e * 32 + lane, x[j][e]);
+      }
     }
   }
 }

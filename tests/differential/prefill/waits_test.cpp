@@ -57,7 +57,7 @@ TEST_CASE("a removed wait, a phase too early, an early release and a tile too fe
        {"Stages::full(b > 0, n), Stages::parity(n)", 1, "Stages::full(b > 0, n), Stages::parity(n) ^ 1"},
        {"copy_wait<2 * kRing - 1>();", 2, "copy_wait<2 * kRing + 1>();"},
        {"copy_wait<2 * kRing - 1>();", 3, "copy_wait<2 * kRing + 1>();"},
-       {"if (b == kBlocks - 1) Stages::leave(false, n);", 1, "if (b == 0) Stages::leave(false, n);"},
+       {"if (b == kBlocks - 1) Stages::leave(false, n);", 2, "if (b == 0) Stages::leave(false, n);"},
        {"if (b == 0 && !is_first) Stages::leave(true, n - 1);", 1, "if (b == 1) Stages::leave(true, n);"},
        {"sync_team<4>();  // all warps have left the place of the queries", 1, ""},
        {"publish_operands();\n    sync_team<4>();", 1, "publish_operands();"},
@@ -88,8 +88,8 @@ TEST_CASE("of one stage of operands, a removed wait and an early release are not
                     "wait_phase(Stages::full(true, n), Stages::parity(n) ^ 1);"},
                    {"wait_phase(Stages::full(false, n), Stages::parity(n));", 1, ";"},
                    {"if (part % kParts == 0) wait_phase", 1, "if (kIsV && part % kParts == 0) wait_phase"},
-                   {"    sync_warp();\n    KV_UNROLL_BY(2)\n    for (int i = 0; i < kRows; ++i) {", 1,
-                    "    KV_UNROLL_BY(2)\n    for (int i = 0; i < kRows; ++i) {"},
+                   {"    sync_warp();\n    KV_NO_UNROLL\n    for (int i = 0; i < kRows; i += kAtOnce) {", 1,
+                    "    KV_NO_UNROLL\n    for (int i = 0; i < kRows; i += kAtOnce) {"},
                    {"pass < kPasses; ++pass) {\n    sync_warp();", 1, "pass < kPasses; ++pass) {"}});
 }
 
