@@ -178,7 +178,7 @@ Result<LaunchReport> Program::run(bool readable, const AttentionCall& call, Devi
   KV_CHECK(check_features(source_, call));
   if (!readable) KV_CHECK(check_new_rows(source_, call));
   KV_CHECK(check_tensors(source_, call, !readable && source_.append));
-  KV_TRY(by_prefill, takes_prefill(source_, device, call));
+  KV_TRY(by_prefill, readable ? Result<bool>(false) : takes_prefill(source_, device, call));
   const bool rotates_q = source_.k.is_transformed && (readable || !source_.rotates_queries);
   const bool rotates_out = source_.v.is_transformed && (readable || !source_.rotates_output);
   const bool is_paged = source_.page_tokens > 0;

@@ -211,8 +211,12 @@ Result<void> run(const FuzzCase& one, const Ran& ran, const std::shared_ptr<Cont
   for (const int s : {0, 1}) {
     if (!problem.append) break;
     KV_TRY(rows, harness.rows(s));
-    const ByteAgreement bytes = compare_rows(s == 0 ? problem.k : problem.v, rows, sides[s].stored);
-    if (bytes.code_differs + bytes.scale_differs > 0)
+    const Format& format = s == 0 ? problem.k : problem.v;
+    const ByteAgreement bytes = compare_rows(format, rows, sides[s].stored);
+    // A bulk kernel, which quantize may have launched, adds up a rotation in another order than append does. Then a
+    // code next to a rounding boundary may be rounded to the other side.
+    const long long allowed = is_byte_exact(format) ? 0 : 2;
+    if (bytes.code_differs + bytes.scale_differs > allowed)
       return differs(fmt::format("append: {} bytes of side {} differ from those of quantize",
                                  bytes.code_differs + bytes.scale_differs, s));
   }

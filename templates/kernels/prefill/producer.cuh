@@ -97,7 +97,7 @@ KV_DEVICE void fill_entries() {
 template <class S, bool kScalesScores>
 struct RowReads {
   static constexpr int kReads = S::kGroups * S::kReads;
-  u32 codes[kReads][S::kReadWords];
+  u32 codes[kReads][S::kReadWords > 0 ? S::kReadWords : 1];  // masked sections have none
   u32 scale[kReads],    // a half; f32, where it multiplies scores or is divided by the length of the row
       minimum[kReads];  // a half, where scales multiply values; f32, where they multiply groups
 

@@ -46,6 +46,14 @@ TEST_CASE("any number of queries, and ragged batches of them") {
   }
 }
 
+TEST_CASE("the reference kernel serves a call that asks for prefill") {
+  Judge judge(open_context(DeviceKind::cpu), planned_any(any_case("kv4", "q8_0", Layout::planar)), 2, 200);
+  KernelHarness::Call call = ragged({20, 3}, {200, 150});
+  call.is_reference = true;
+  CHECK(must(judge.attend(call)).report.kernels.back().rfind("reference.", 0) == 0);
+  CHECK_FALSE(judge.is_wrong(call));
+}
+
 TEST_CASE("a batch of more sequences than a warp has lanes") {
   const auto context = open_context(DeviceKind::cpu);
   Judge judge(context, planned_any(any_case("f16", "f16", Layout::planar, 64, 1)), 70, 130);
