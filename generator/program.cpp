@@ -119,14 +119,14 @@ Result<void> make_buckets(const FamilyInput& input, ProgramSource& program) {
   std::vector<ProgramSource> prefill = std::exchange(program.buckets, {});
   const bool has_prefill = !prefill.empty() && prefill[0].kernels.count(Role::prefill) != 0;
   if (has_prefill) {
-    program.prefill_rows = prefill[0].prefill_rows, program.chooses_prefill = prefill[0].chooses_prefill;
+    program.prefill_rows = prefill[0].prefill_rows, program.prefill_choice = prefill[0].prefill_choice;
     program.least_prefill_queries = prefill[0].least_prefill_queries;
   } else if (!prefill.empty()) {
     program.decisions = std::move(prefill[0].decisions);
   }
   int before = 0;
   for (const long long rows : kBucketRows) {
-    if (program.chooses_prefill && before + 1 >= program.least_prefill_queries) break;
+    if (program.prefill_choice == PrefillChoice::always && before + 1 >= program.least_prefill_queries) break;
     const long long queries =
         std::clamp(rows / problem.q_heads_per_kv, 1ll, static_cast<long long>(problem.query_length));
     if (queries == before) continue;

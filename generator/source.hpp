@@ -81,6 +81,13 @@ struct SideInfo {
   bool has_tensor_scale = false;  // the caller gives one scale for the whole tensor
 };
 
+// Which calls that ask neither for prefill nor for decode take prefill on a GPU.
+enum class PrefillChoice {
+  never,
+  if_full,  // calls whose work tiles and their splits are blocks for most of the device; the others take decode
+  always
+};
+
 // A program as text: `kvjit emit` writes it, and the runtime compiles and launches it.
 struct ProgramSource : AttentionShape {
   std::string id, title, arch;
@@ -88,7 +95,7 @@ struct ProgramSource : AttentionShape {
       query_chunks = 1;  // chunks of so many rows that make up the query rows of a KV head
   int tile_tokens = 0;   // tokens of a tile of decode
   int prefill_rows = 0;  // query rows of a work tile of prefill; 0: the program has no prefill
-  bool chooses_prefill = false;  // whether a call that asks for neither takes prefill on a GPU, and not decode
+  PrefillChoice prefill_choice = PrefillChoice::never;
   // With run-time query lengths, decode attends for sequences of fewer queries, and prefill for the others.
   int least_prefill_queries = 1;
   // The steps of `decode` beside attention: it rotates Q, merges KV splits, rotates the output. If `merge` merges, it

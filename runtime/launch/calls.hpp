@@ -34,7 +34,7 @@ const char* to_string(kv::CheckedArray array);
 Result<void> check_passed(const kv::CheckRecord& record);
 
 // Which kernel attends where a program has both decode and prefill. chosen: on a GPU the one that the program names
-// (ProgramSource::chooses_prefill), on the CPU back-end decode. Asking a program for prefill that has none is an error.
+// (ProgramSource::prefill_choice), on the CPU back-end decode. Asking a program for prefill that has none is an error.
 enum class ManyRows { chosen, decode, prefill };
 
 // One attention call.

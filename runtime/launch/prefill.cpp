@@ -64,6 +64,12 @@ int listed_splits(const ProgramSource& source, const DeviceInfo& device, const A
   return static_cast<int>(splits);
 }
 
+// Whether prefill has blocks for three quarters of the device. With fewer, decode is faster, which splits a sequence
+// into as many ranges of tokens as there are multiprocessors (generator/kernels/prefill/plan.cpp).
+bool fills_device(const ProgramSource& source, const DeviceInfo& device, const AttentionCall& call) {
+  return 4 * all_work_tiles(source, call) * prefill_splits(source, device, call) >= 3 * multiprocessors(device);
+}
+
 }  // namespace
 
 Result<bool> takes_prefill(const ProgramSource& source, const DeviceInfo& device, const AttentionCall& call) {
@@ -73,7 +79,9 @@ Result<bool> takes_prefill(const ProgramSource& source, const DeviceInfo& device
                 {"`kvjit explain` says why"});
   if (has_prefill && source.kernels.count(Role::decode) == 0) return true;  // a bucket
   if (!has_prefill || call.many_rows != ManyRows::chosen) return has_prefill && call.many_rows == ManyRows::prefill;
-  return device.is_gpu && source.chooses_prefill;  // it is chosen for speed alone
+  if (!device.is_gpu) return false;  // it is chosen for speed alone
+  return source.prefill_choice == PrefillChoice::always ||
+         (source.prefill_choice == PrefillChoice::if_full && fills_device(source, device, call));
 }
 
 int prefill_splits(const ProgramSource& source, const DeviceInfo& device, const AttentionCall& call) {

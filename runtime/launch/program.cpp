@@ -77,8 +77,10 @@ std::vector<Role> Program::roles_of_attention() const {
   if (source_.k.is_transformed && !source_.rotates_queries) roles.push_back(Role::rotate_q);
   // On a GPU calls take prefill or decode, unless they ask for the other one. The CPU back-end serves tests of both.
   const bool is_gpu = context_->backend()->info().is_gpu, has_prefill = source_.kernels.count(Role::prefill) != 0;
-  if (has_prefill && (!is_gpu || source_.chooses_prefill)) roles.push_back(Role::prefill);
-  if (!has_prefill || !is_gpu || !source_.chooses_prefill) {
+  const bool takes_prefill = has_prefill && (!is_gpu || source_.prefill_choice != PrefillChoice::never),
+             takes_decode = !has_prefill || !is_gpu || source_.prefill_choice != PrefillChoice::always;
+  if (takes_prefill) roles.push_back(Role::prefill);
+  if (takes_decode) {
     roles.push_back(Role::decode);
     if (!source_.fuses_merge || source_.merge_steps > 1) roles.push_back(Role::merge);
   }

@@ -58,7 +58,7 @@ class Measuring {
     std::vector<ProgramSource> sources;
     for (const BlockShape& shape : shapes) {
       KV_TRY(source, make_program(problem_, registry_, shape));
-      source.chooses_prefill = false;  // the shapes are those of decode's blocks
+      source.prefill_choice = PrefillChoice::never;  // the shapes are those of decode's blocks
       sources.push_back(std::move(source));
     }
     compile_all(context_, sources);

@@ -27,8 +27,8 @@ Source emit_prefill(const PrefillPlan& plan, const Registry& registry) {
   if (plan.rotates_queries) domain_fragments(w, plan.k.format);
   if (plan.rotates_output) domain_fragments(w, plan.v.format);
   w.line("// ======== the plan ========\nnamespace kv {{\n");
-  write_side(w, plan.k, "KeySide", kPrefillThreads, attention_paging(plan.page_tokens, true, false));
-  write_side(w, plan.v, "ValueSide", kPrefillThreads, attention_paging(plan.page_tokens, false, false));
+  write_side(w, plan.k, "KeySide", plan.threads(), attention_paging(plan.page_tokens, true, false));
+  write_side(w, plan.v, "ValueSide", plan.threads(), attention_paging(plan.page_tokens, false, false));
   const auto number = [](int v) { return std::to_string(v); };
   w.line("// Where each dimension of Q, and of the output, stands in a row of an operand.");
   w.line("KV_TABLE u16 kKeyColumn[{}] = {{\n    {}}};", plan.key_columns.size(), joined(plan.key_columns, number));
@@ -47,7 +47,7 @@ Source emit_prefill(const PrefillPlan& plan, const Registry& registry) {
   w.line("  static constexpr int kTokens = {};             // of a tile", kPrefillTokens);
   w.line(
       "  static constexpr int kWarps = {}, kTile = {};    // of the producer; tokens that one of them brings at once",
-      kPrefillWarps, plan.stage_tokens);
+      plan.producer_warps, plan.stage_tokens);
   w.line("  static constexpr int kConsumerWarps = 8;");
   w.line("  static constexpr int kProducerRegisters = {}, kConsumerRegisters = {};", plan.producer_registers,
          plan.consumer_registers);
@@ -80,7 +80,7 @@ Source emit_prefill(const PrefillPlan& plan, const Registry& registry) {
                (plan.varlen ? sizeof(kv::VarlenArgs) : 0));
   };
   return finish(w, name, plan.arch.name,
-                {"prefill", is_paged ? "PagedAttentionArgs" : "AttentionArgs", kPrefillThreads, plan.shared_bytes,
+                {"prefill", is_paged ? "PagedAttentionArgs" : "AttentionArgs", plan.threads(), plan.shared_bytes,
                  is_paged ? bytes_of(kv::PagedAttentionArgs{}) : bytes_of(kv::AttentionArgs{}), plan.features.any(),
                  plan.varlen});
 }

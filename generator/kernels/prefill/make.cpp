@@ -17,7 +17,7 @@ Result<void> make_prefill(const FamilyInput& input, ProgramSource& program) {
   program.prefill_rows = plan->rows();
   program.rotates_queries = plan->rotates_queries;  // by the same rule as decode
   program.rotates_output = plan->rotates_output;
-  program.chooses_prefill = plan->is_chosen;
+  program.prefill_choice = plan->choice;
   program.least_prefill_queries = plan->least_queries;
   program.decisions.insert(program.decisions.end(), plan->decisions.begin(), plan->decisions.end());
   program.kernels[Role::prefill] = emit_prefill(*plan, input.registry);

@@ -13,6 +13,7 @@ namespace {
 constexpr int kSector = 32;     // bytes; copied rows begin at a sector (templates/kernels/decode/unaligned_rows.cuh)
 constexpr int kReadSlack = 16;  // bytes that a lane read may take behind the last staged row
 constexpr int kBarrierBytes = 64;
+constexpr int kFewRows = 128;                         // that are one block for each consumer
 constexpr int kLeastChosenRows = 512;                 // from here on it is faster than decode (NOTES.md)
 constexpr int kScoreScaleBytes = kPrefillTokens * 4;  // of a stage of K
 constexpr int kOnesBytes = 16;                        // factors of scores that are scaled
@@ -138,18 +139,29 @@ std::string converter(const PrefillPlan& plan, const SectionPlan& section) {
 Result<int> size_ring(PrefillPlan& plan) {
   const int left = plan.arch.shared_bytes_per_block - plan.ring_at;
   int bytes = 0;
-  for (const int tokens : {kPrefillTokens / kPrefillWarps, 16, 8}) {
+  for (const int tokens : {32, 16, 8}) {
+    if (tokens > kPrefillTokens / plan.producer_warps) continue;
     plan.stage_tokens = tokens;
     size_stage(plan.k, tokens, kSector);
     size_stage(plan.v, tokens, kSector);
     if (plan.copies_rows) return 0;
-    bytes = kPrefillWarps * plan.stage_bytes() + kReadSlack;
+    bytes = plan.producer_warps * plan.stage_bytes() + kReadSlack;
     plan.ring = 2 * bytes <= left ? 2 : 1;
     if (bytes <= left) return plan.ring * bytes;
   }
   return fail(Code::unsupported,
               fmt::format("{} bytes of packed rows for {} tokens, and {} are left of the shared memory of {}", bytes,
-                          kPrefillWarps * plan.stage_tokens, left, plan.arch.name));
+                          plan.producer_warps * plan.stage_tokens, left, plan.arch.name));
+}
+
+// A block is launched with 65,536 registers over its threads, in multiples of 8. The roles share these and no more.
+void set_registers(PrefillPlan& plan) {
+  if (plan.producer_warps == 8)
+    plan.producer_registers = 72, plan.consumer_registers = 184;
+  else if (plan.copies_rows)
+    plan.producer_registers = 40, plan.consumer_registers = 232;
+  else
+    plan.producer_registers = 56, plan.consumer_registers = 224;
 }
 
 Result<void> check_problem(const Problem& problem) {
@@ -161,6 +173,30 @@ Result<void> check_problem(const Problem& problem) {
   if (problem.sparse_v > 0) return refuse("it skips no values");
   if (problem.token_heads > 0) return refuse("it reads one head at a time, not token-major heads");
   return {};
+}
+
+// Which calls take prefill, as measured (NOTES.md). With 65 to 511 rows it is faster than decode where it has blocks
+// for most of the device. What was measured are planar caches, heads of 128 dimensions, and no feature that hides or
+// changes scores.
+PrefillChoice choose(const PrefillPlan& plan, const Problem& problem) {
+  if (problem.features.mask) return PrefillChoice::never;
+  if (problem.query_rows() >= kLeastChosenRows) return PrefillChoice::always;
+  const bool is_measured = problem.is_planar() && problem.page_tokens == 0 && plan.k.rotated_dim == 128 &&
+                           plan.v.rotated_dim == 128 && !problem.features.has_window() &&
+                           !changes_scores(problem.features) && !problem.varlen;
+  return is_measured ? PrefillChoice::if_full : PrefillChoice::never;
+}
+std::string choice_text(const PrefillPlan& plan, const Problem& problem) {
+  switch (plan.choice) {
+    case PrefillChoice::always:
+      return plan.varlen ? fmt::format("on a GPU sequences of {} queries and more take it", plan.least_queries)
+                         : "calls on a GPU take it";
+    case PrefillChoice::if_full:
+      return "calls that have blocks for three quarters of a GPU take it, the others decode";
+    case PrefillChoice::never: break;
+  }
+  return problem.features.mask ? "calls take decode, which is faster where each score loads an element of a mask"
+                               : fmt::format("calls take decode below {} rows", kLeastChosenRows);
 }
 
 }  // namespace
@@ -188,7 +224,9 @@ Result<PrefillPlan> plan_prefill(const Problem& problem) {
   plan.value_columns = columns_of(plan.v, plan.copies_rows);
 
   const int dim_k = plan.k.rotated_dim, dim_v = plan.v.rotated_dim;
-  if (std::max(dim_k, dim_v) > 128) plan.blocks = plan.stages = 1;
+  const bool is_wide = std::max(dim_k, dim_v) > 128;
+  if (is_wide) plan.blocks = plan.stages = 1;
+  if (problem.query_rows() <= kFewRows && !is_wide) plan.blocks = 1, plan.producer_warps = 8;
   // Queries are halves. Output passes through as floats: a block of 64 rows at once if there is room, else half of it.
   plan.query_bytes = std::max(plan.blocks * 64 * dim_k * 2, 32 * dim_v * 4);
   plan.output_passes = plan.query_bytes >= 64 * dim_v * 4 ? 1 : 2;
@@ -206,11 +244,7 @@ Result<PrefillPlan> plan_prefill(const Problem& problem) {
   plan.ring_at = round_up(end, kSector);
   KV_TRY(ring_bytes, size_ring(plan));
   plan.shared_bytes = plan.ring_at + ring_bytes;
-  // The block is launched with 168 registers a thread: 65,536 over 384 threads, in multiples of 8. The roles share
-  // these 168 x 384 and no more.
-  plan.producer_registers = plan.copies_rows ? 40 : 56;
-  plan.consumer_registers = plan.copies_rows ? 232 : 224;
-  static_assert(128 * 40 + 256 * 232 == 168 * kPrefillThreads && 128 * 56 + 256 * 224 == 168 * kPrefillThreads);
+  set_registers(plan);
 
   const SidePlan* const sides[] = {&plan.k, &plan.v};
   for (int i = 0; i < 2; ++i)
@@ -222,19 +256,14 @@ Result<PrefillPlan> plan_prefill(const Problem& problem) {
                                           plan.copies_rows ? 0 : sides[i]->stage_bytes),
                               {}});
   plan.least_queries = (kLeastChosenRows + plan.q_heads_per_kv - 1) / plan.q_heads_per_kv;
-  plan.is_chosen = problem.query_rows() >= kLeastChosenRows && !problem.features.mask;
+  plan.choice = choose(plan, problem);
   plan.decisions.push_back(
       {"prefill",
        fmt::format("{} rows a block", plan.rows()),
-       fmt::format("one warpgroup produces ({} registers, ring of {} stages of {} tokens a warp), two consume ({} "
+       fmt::format("{} warps produce ({} registers, ring of {} stages of {} tokens a warp), 8 consume ({} "
                    "registers); {}",
-                   plan.producer_registers, plan.ring, plan.stage_tokens, plan.consumer_registers,
-                   plan.is_chosen && plan.varlen
-                       ? fmt::format("on a GPU sequences of {} queries and more take it", plan.least_queries)
-                   : plan.is_chosen ? "calls on a GPU take it"
-                   : problem.features.mask
-                       ? "calls take decode, which is faster where each score loads an element of a mask"
-                       : fmt::format("calls take decode, which is faster below {} rows", kLeastChosenRows)),
+                   plan.producer_warps, plan.producer_registers, plan.ring, plan.stage_tokens, plan.consumer_registers,
+                   choice_text(plan, problem)),
        {}});
   return plan;
 }

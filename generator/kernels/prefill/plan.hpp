@@ -22,9 +22,12 @@ struct PrefillPlan : AttentionShape {
   int producer_registers = 0, consumer_registers = 0;  // of a thread, once registers have moved
   bool scales_scores = false,                          // K's rows have one scale each, which multiplies scores
       tracks_maximum = false;  // the maximum of each tile is computed (templates/kernels/prefill/softmax.cuh)
-  int blocks = 2,                                      // of 64 query rows that a consumer has
+  // Up to 128 query rows are one block of 64 for each consumer. Then the producer has less time for a tile, and twice
+  // as many warps.
+  int blocks = 2,          // of 64 query rows that a consumer has
+      producer_warps = 4,  // one or two warpgroups
       stages = 2;  // of K, and of V, as halves; heads of more than 128 dimensions leave room and registers for one
-  bool is_chosen = false;  // calls take prefill, and not decode, unless they ask for decode
+  PrefillChoice choice = PrefillChoice::never;
   int least_queries = 1;   // with run-time query lengths: sequences of fewer queries are faster by decode
   int query_bytes = 0;     // of the queries of one consumer, where its output passes through as floats
   int output_passes = 1;
@@ -36,13 +39,12 @@ struct PrefillPlan : AttentionShape {
   std::vector<int> key_columns, value_columns;  // where each dimension of a row stands in a row of an operand
   std::vector<Decision> decisions;
   int rows() const { return 2 * 64 * blocks; }                       // of a work tile
+  int threads() const { return 32 * producer_warps + 256; }
   int stage_bytes() const { return k.stage_bytes + v.stage_bytes; }  // of one warp
 };
 
 // The structure of a block, which templates/kernels/prefill assumes.
-constexpr int kPrefillThreads = 384,  // a warpgroup that produces, two that consume
-    kPrefillTokens = 128,             // tokens of a tile
-    kPrefillWarps = 4,                // of the producer
+constexpr int kPrefillTokens = 128,  // of a tile
     kPrefillKeyDims[] = {64, 128, 192, 256}, kPrefillValueDims[] = {64, 128, 256};  // of a stored row
 
 // Fails with unsupported; the error says what is missing.

@@ -4,8 +4,8 @@
 //   O [64 rows x kValueDim] += P [64 x 128] V [128 x kValueDim]        P = 2^(S - reference maximum) in registers
 //
 // The warpgroups take turns at the tensor cores, and the softmax of one runs beside the products of the other. With two
-// blocks, a warpgroup multiplies P V of the block before and Q K^T of this block in one turn. With one block, and one
-// stage of K and of V, these are two turns: both warpgroups multiply K, then both multiply V, and while they are at one
+// blocks, a warpgroup multiplies P V of the block before and Q K^T of this block in one turn. With one block these are
+// two turns. With one stage of K and of V, both warpgroups multiply K, then both multiply V, and while they are at one
 // of the two the producer fills the other.
 //
 // The online softmax is in kernels/prefill/softmax.cuh.
@@ -107,7 +107,7 @@ KV_DEVICE void consume(const Args& args) {
   const auto works = work_tiles_of<Plan>(args);
   const auto rule = rule_of<Plan>(args);
   constexpr bool kChangesScores = decltype(rule_of<Plan>(args))::kChangesScores;
-  const int group = int(uniform(u32(warp() / 4 - 1))), g = lane() >> 2, c = lane() & 3;
+  const int group = int(uniform(u32((warp() - Plan::kWarps) / 4))), g = lane() >> 2, c = lane() & 3;
   constexpr int kBlockBytes = Plan::kKeyDim / 64 * kRowPanelBytes;  // of queries
   const SharedAddress q = uniform(Plan::kQueriesAt + u32(group) * Plan::kQueryBytes);
   // Scores that are multiplied by the scales of their tokens are exponents of 2.

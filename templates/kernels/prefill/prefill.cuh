@@ -1,8 +1,8 @@
-// prefill: attention of many query rows over a packed cache, in one launch. A persistent block of three warpgroups
-// takes work tiles (kernels/prefill/work_tiles.cuh) of 256 or 128 query rows one after the other.
+// prefill: attention of many query rows over a packed cache, in one launch. A persistent block of warpgroups takes work
+// tiles (kernels/prefill/work_tiles.cuh) of 256 or 128 query rows one after the other.
 //
-//   warpgroup 0       producer: packed rows -> halves in shared memory      kernels/prefill/producer.cuh
-//   warpgroups 1, 2   consumers: products, online softmax, output           kernels/prefill/consumer.cuh
+//   one or two warpgroups   producer: packed rows -> halves in shared memory      kernels/prefill/producer.cuh
+//   two warpgroups          consumers: products, online softmax, output           kernels/prefill/consumer.cuh
 //
 // K and V are halves in shared memory only. One conversion serves all rows of a work tile, so it costs the tensor
 // cores no time: a tile of 128 tokens and dimensions takes them 4096 cycles, and the producer unpacks its 32,768 values

@@ -1,6 +1,6 @@
-// The producer of prefill: one warpgroup that brings tiles of K and V to shared memory as halves. Each of its four
-// warps brings kTile tokens at once: a fourth of a tile, or of a part of it if packed rows are large. The operands of
-// the products are one or two stages of K and as many of V; a barrier tells the consumers that a stage is full, and
+// The producer of prefill: kWarps warps, one or two warpgroups, that bring tiles of K and V to shared memory as halves.
+// Each warp brings kTile tokens at once: its share of a tile, or of a part of it if packed rows are large. The operands
+// of the products are one or two stages of K and as many of V; a barrier tells the consumers that a stage is full, and
 // another tells the producer that all of them have left it.
 //
 //   packed rows   staged as decode stages them (kernels/decode/stage_tile.cuh), in a ring of kRing stages a warp; then

@@ -19,16 +19,18 @@ Case paged(const char* k, const char* v, int page_tokens, Layout page_layout) {
 
 TEST_CASE("formats, layouts and ragged lengths: the oracle's answer in any number of blocks") {
   check_prefill({{"kv4", "kv4", 128, 4, 70, Layout::planar, true},    // two work tiles a head, the last one not full
-                 {"f16", "f16", 128, 3, 30, Layout::planar, true},    // rows that are only copied
+                 {"f16", "f16", 128, 4, 33, Layout::planar, true},    // rows that are only copied
+                 {"kv4", "kv4", 128, 3, 30, Layout::planar, true},    // 90 query rows: one block a consumer
+                 {"f16", "f16", 128, 3, 30, Layout::planar, true},
                  {"f16", "f16", 128, 5, 14, Layout::rows, false},     // 70 query rows, all of which see all tokens
-                 {"q8_0", "q4_0", 128, 3, 30, Layout::planar, true},  // scales of 32 values
-                 {"tbq4_0", "kv2", 128, 3, 30, Layout::rows, true},   // unaligned rows
-                 {"vllm_k4_nc", "q4_1", 128, 3, 30, Layout::planar, true},     // renormalised rows, minima
-                 {"turbo_split_54", "kv5", 128, 3, 30, Layout::planar, true},  // a mask of outliers, a table
+                 {"q8_0", "q4_0", 128, 4, 33, Layout::planar, true},  // scales of 32 values
+                 {"tbq4_0", "kv2", 128, 4, 33, Layout::rows, true},   // unaligned rows
+                 {"vllm_k4_nc", "q4_1", 128, 4, 33, Layout::planar, true},     // renormalised rows, minima
+                 {"turbo_split_54", "kv5", 128, 4, 33, Layout::planar, true},  // a mask of outliers, a table
                  {"iq4_nl", "fp8_e5m2", 128, 3, 30, Layout::planar, false},
-                 {"q8_0", "q8_0", 128, 3, 30, Layout::rows, true},    // tiles in two parts
-                 {"bf16", "bf16", 128, 3, 30, Layout::planar, true},  // two parts
-                 {"bf16", "bf16", 128, 3, 30, Layout::rows, true},    // four parts
+                 {"q8_0", "q8_0", 128, 4, 33, Layout::rows, true},    // tiles in two parts
+                 {"bf16", "bf16", 128, 4, 33, Layout::planar, true},  // two parts
+                 {"bf16", "bf16", 128, 4, 33, Layout::rows, true},    // four parts
                  {"f16", "q8_0", 128, 3, 30, Layout::planar, true},   // f16 rows that are not only copied
                  paged("f16", "f16", 16, Layout::planar),
                  paged("q8_0", "bf16", 8, Layout::rows),
@@ -68,7 +70,8 @@ TEST_CASE("every format that prefill serves, as K and V, is read by prefill") {
     std::vector<Case> cases;
     for (const std::string& name : format_names(registry())) {
       if (fitting(registry(), name, {head_dim}).empty()) continue;
-      const Case test{name, name, head_dim, 3, 22, Layout::planar, true};
+      // Blocks of 256 query rows, and of 128, in turn.
+      const Case test{name, name, head_dim, 3, cases.size() % 2 ? 22 : 44, Layout::planar, true};
       if (plan_prefill(planned(registry(), test, "sm_90a").problem)) cases.push_back(test);
     }
     CHECK(int(cases.size()) >= least);

@@ -1,8 +1,9 @@
 // Mutation test of prefill's synchronization: waits, arrivals and phases are broken in the emitted text one by one. The
 // CPU back-end must give another answer or say why it gives none. It cannot notice that the wait of a warp ahead of its
 // arrival at a full stage (Stages::fill) is missing, because all lanes of a warp run before those that wait for it. Nor
-// does it notice, with one stage of operands, that V is filled or read without a wait: in none of seven orders of
-// lanes, and why is not known. There a wait for the wrong phase stands for a missing one when V is read.
+// does it notice, with one block a consumer, that V is filled or read without a wait: a warp of the producer runs until
+// it waits, so it fills V right behind K, and consumers run when both are there. A wait for the wrong phase stands for a
+// missing one when V is read.
 // SPDX-License-Identifier: MIT
 #include <algorithm>
 #include <string>
@@ -63,6 +64,15 @@ TEST_CASE("a removed wait, a phase too early, an early release and a tile too fe
        {"publish_operands();\n    sync_team<4>();", 1, "publish_operands();"},
        {"work.end_whole_tile = range_.end(", 1, "work.end_whole_tile = 1 + range_.end("},
        {"n % kStages * (Plan::kTokens * 4)", 1, "0"}});
+}
+
+TEST_CASE("of one block a consumer, a removed wait, an early release and a phase too early are noticed") {
+  check_mutations({"kv4", "kv3", 128, 4, 30, Layout::planar, true},
+                  {{"wait_phase(Stages::full(false, n), Stages::parity(n));", 1, ";"},
+                   {"wait_phase(Stages::full(true, n), Stages::parity(n));", 1,
+                    "wait_phase(Stages::full(true, n), Stages::parity(n) ^ 1);"},
+                   {"if (part % kParts == 0) wait_phase", 1, "if (kIsV && part % kParts == 0) wait_phase"},
+                   {"copy_wait<2 * kRing - 1>();", 2, "copy_wait<2 * kRing + 1>();"}});
 }
 
 TEST_CASE("splits that overlap, miss tiles, are merged too early or with wrong weights are noticed") {

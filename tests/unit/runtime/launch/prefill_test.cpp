@@ -12,7 +12,7 @@ namespace {
 ProgramSource many_rows(bool k_rotated = false, bool v_rotated = false) {
   ProgramSource source = make_source(k_rotated, v_rotated);
   source.query_length = 250;
-  source.prefill_rows = 256, source.chooses_prefill = true;
+  source.prefill_rows = 256, source.prefill_choice = PrefillChoice::always;
   Source& prefill = source.kernels[Role::prefill] = source.kernels.at(Role::decode);
   prefill.name = prefill.entry = "prefill";
   prefill.threads = 384;
@@ -37,8 +37,25 @@ TEST_CASE("on a GPU a call takes prefill if the program says so, whatever the ba
   const DeviceInfo device{true, "fake", "sm_90a", 132, 0, 0};
   CHECK_FALSE(takes(call_of(1, 64), {false, "cpu", "sm_90a", 1, 0, 0}));  // the CPU back-end has no speed to choose for
   ProgramSource source = many_rows();
-  source.chooses_prefill = false;
+  source.prefill_choice = PrefillChoice::never;
   CHECK_FALSE(*takes_prefill(source, device, call_of(1, 64)));
+}
+
+TEST_CASE("with few query rows a call takes prefill if it has blocks for three quarters of the device") {
+  const DeviceInfo device{true, "fake", "sm_90a", 132, 0, 0};
+  ProgramSource source = many_rows();
+  source.query_length = 32, source.prefill_rows = 128, source.prefill_choice = PrefillChoice::if_full;
+  const auto takes_it = [&](int sequences, int tokens) {
+    AttentionCall call = call_of(sequences, 8);
+    call.tokens = tokens;
+    return *takes_prefill(source, device, call);
+  };
+  CHECK(takes_it(1, 65536));       // 8 work tiles of 15 splits
+  CHECK_FALSE(takes_it(1, 8192));  // of two splits
+  CHECK_FALSE(takes_it(6, 8192));  // 96 blocks
+  CHECK(takes_it(7, 8192));        // 112
+  CHECK_FALSE(takes_it(12, 1000));
+  CHECK(takes_it(13, 1000));
 }
 
 TEST_CASE("splits: where the work tiles of one sequence leave multiprocessors idle, whatever the batch") {
@@ -118,10 +135,14 @@ TEST_CASE("a program whose calls take prefill loads no decode before a call asks
   CHECK(fixture.program->record(Role::prefill) != nullptr);
   CHECK(fixture.program->record(Role::decode) == nullptr);
   ProgramSource few = many_rows();
-  few.chooses_prefill = false;
+  few.prefill_choice = PrefillChoice::never;
   ProgramFixture other(few);
   CHECK(other.program->record(Role::prefill) == nullptr);
   CHECK(other.program->record(Role::decode) != nullptr);
+  few.prefill_choice = PrefillChoice::if_full;
+  ProgramFixture both(few);
+  CHECK(both.program->record(Role::prefill) != nullptr);
+  CHECK(both.program->record(Role::decode) != nullptr);
 }
 
 TEST_CASE("a call by prefill launches no decode and no merge; rotations outside of it stay") {

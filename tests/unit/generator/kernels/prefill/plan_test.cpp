@@ -43,17 +43,36 @@ TEST_CASE("problems that prefill does not serve have a reason") {
   says(problem_of("f32", "kv4"), "4 values at once");
 }
 
-TEST_CASE("calls take prefill from 512 rows on, and none with a mask of numbers; the decision says which") {
-  const auto chosen = [](const char* attention) {
-    const Problem problem = problem_of("kv4", "kv4", attention);
+TEST_CASE("calls take prefill from 512 rows on, with fewer where it was measured; the decision says which") {
+  const auto choice = [](const char* attention, const char* says, const char* cache = "") {
+    const Problem problem = problem_of("kv4", "kv4", attention, cache);
     const PrefillPlan plan = must(plan_prefill(problem));
-    CHECK(must(make_program(problem, registry())).chooses_prefill == plan.is_chosen);
-    return plan.is_chosen ? "" : plan.decisions.back().why;
+    CHECK(must(make_program(problem, registry())).prefill_choice == plan.choice);
+    CHECK_MESSAGE(plan.decisions.back().why.find(says) != std::string::npos, plan.decisions.back().why);
+    return plan.choice;
   };
-  CHECK(chosen("query_length = 128").empty());
-  CHECK(chosen("query_length = 127").find("faster below 512 rows") != std::string::npos);
-  CHECK(chosen("query_length = 128\nfeatures = [\"packed_mask\"]").empty());
-  CHECK(chosen("query_length = 128\nfeatures = [\"mask\"]").find("element of a mask") != std::string::npos);
+  CHECK(choice("query_length = 128", "calls on a GPU take it") == PrefillChoice::always);
+  CHECK(choice("query_length = 128\nfeatures = [\"packed_mask\"]", "take it") == PrefillChoice::always);
+  CHECK(choice("query_length = 128\nfeatures = [\"mask\"]", "element of a mask") == PrefillChoice::never);
+  for (const char* few : {"query_length = 127", "query_length = 17\nfeatures = [\"causal\", \"lse\"]"})
+    CHECK(choice(few, "three quarters of a GPU") == PrefillChoice::if_full);
+  for (const char* few : {"query_length = 127\nfeatures = [\"alibi\"]", "query_length = 127\nwindow = [63, 0]",
+                          "query_length = 33\nhead_dim = 256"})
+    CHECK(choice(few, "decode below 512 rows") == PrefillChoice::never);
+  CHECK(choice("query_length = 127", "decode below 512 rows", "layout = \"rows\"") == PrefillChoice::never);
+}
+
+TEST_CASE("up to 128 rows are one block a consumer, and twice as many warps produce") {
+  const auto plan = [](const char* attention) { return must(plan_prefill(problem_of("kv4", "q8_0", attention))); };
+  for (const auto& [attention, blocks, warps] : {std::tuple{"query_length = 32", 1, 8},
+                                                 {"query_length = 33", 2, 4},
+                                                 {"query_length = 32\nhead_dim = 256", 1, 4},
+                                                 {"query_length = 64\nhead_dim = 256", 1, 4}}) {
+    const PrefillPlan one = plan(attention);
+    CHECK(one.blocks == blocks);
+    CHECK(one.producer_warps == warps);
+    CHECK(32 * warps * one.producer_registers + 256 * one.consumer_registers == (warps == 8 ? 65536 : 64512));
+  }
 }
 
 TEST_CASE("a program says which of both kernels it has, and why") {
@@ -89,7 +108,8 @@ TEST_CASE("every served format: each dimension has a place of its own, and a blo
       for (int i = 0; i < 128; ++i) CHECK(columns[std::size_t(i)] == i);
     }
     CHECK(plan->shared_bytes <= plan->arch.shared_bytes_per_block);
-    CHECK(plan->producer_registers * 128 + plan->consumer_registers * 256 == 168 * kPrefillThreads);
+    CHECK(32 * plan->producer_warps * plan->producer_registers + 256 * plan->consumer_registers ==
+          65536 / plan->threads() / 8 * 8 * plan->threads());
     CHECK(plan->keys_at % 1024 == 0);
     CHECK(plan->values_at % 1024 == 0);
   }
