@@ -28,6 +28,7 @@ long long work_tiles(const ProgramSource& source, const AttentionCall& call, lon
          static_cast<long long>(call.kv_heads);
 }
 
+kv::u32 least_split_tiles(const DeviceInfo& device) { return device.is_gpu ? kLeastSplitTiles : kLeastCpuSplitTiles; }
 long long multiprocessors(const DeviceInfo& device) { return device.is_gpu ? device.multiprocessors : kCpuBlocks; }
 
 // KV splits of each work tile of a sequence that has so many.
@@ -87,9 +88,9 @@ Result<bool> takes_prefill(const ProgramSource& source, const DeviceInfo& device
 int prefill_splits(const ProgramSource& source, const DeviceInfo& device, const AttentionCall& call) {
   if (!splits_prefill(source, call)) return 1;
   // The kernel makes no more of them than the tokens of a sequence are worth, which are at most call.tokens.
-  const auto least = static_cast<int>(device.is_gpu ? kLeastSplitTiles : kLeastCpuSplitTiles);
-  const auto useful = static_cast<int>((ceil_div(call.tokens, kTileTokens) + least / 2) / least);
-  return std::clamp(useful, 1, listed_splits(source, device, call));
+  const auto tiles = static_cast<kv::u32>(ceil_div(call.tokens, kTileTokens));
+  const auto useful = static_cast<int>(kv::useful_splits(tiles, least_split_tiles(device)));
+  return std::min(useful, listed_splits(source, device, call));
 }
 
 kv::SchedulerArgs prefill_schedule(const ProgramSource& source, const DeviceInfo& device, const AttentionCall& call) {
@@ -98,7 +99,7 @@ kv::SchedulerArgs prefill_schedule(const ProgramSource& source, const DeviceInfo
   schedule.tokens = call.tokens, schedule.sequences = call.sequences, schedule.kv_heads = call.kv_heads;
   const int splits = prefill_splits(source, device, call);
   schedule.splits_per_head = static_cast<kv::u32>(splits);
-  schedule.split_boundary_tiles = device.is_gpu ? kLeastSplitTiles : kLeastCpuSplitTiles;
+  schedule.split_boundary_tiles = least_split_tiles(device);
   const long long most = call.blocks > 0 ? call.blocks : multiprocessors(device);
   schedule.blocks = static_cast<int>(std::clamp(all_work_tiles(source, call) * splits, 1ll, most));
   return schedule;

@@ -25,7 +25,8 @@ class VarlenList {
       int useful = 1;
       if (sequence < args_.sequences) {
         range = query_range(varlen_, sequence);
-        useful = useful_splits(args_, (length_of(args_, sequence) + Plan::kTokens - 1) / Plan::kTokens);
+        const int all_tiles = (length_of(args_, sequence) + Plan::kTokens - 1) / Plan::kTokens;
+        useful = int(useful_splits(u32(all_tiles), u32(args_.split_boundary_tiles)));
       }
       const int rows = range.count * Plan::kGroup, head_tiles = (rows + Plan::kRows - 1) / Plan::kRows,
                 tiles = head_tiles * args_.kv_heads,

@@ -17,6 +17,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "args/attention.cuh"
+#include "args/splits.cuh"
 #include "device/simt.cuh"
 #include "kernels/decode/stage_tile.cuh"
 
@@ -36,11 +37,6 @@ struct WorkTile {
       end_whole_tile;    // and the one behind the last
 };
 
-// Splits of so many tiles of tokens that are useful.
-KV_DEVICE int useful_splits(const SchedulerArgs& args, int tiles) {
-  const int least = int(args.split_boundary_tiles), useful = (tiles + least / 2) / least;
-  return useful > 1 ? useful : 1;
-}
 // Tokens of a sequence.
 KV_DEVICE int length_of(const SchedulerArgs& args, int sequence) {
   return clamp_to(args.lengths ? args.lengths[sequence] : args.tokens, args.tokens);
@@ -120,7 +116,8 @@ class WorkTiles {
               end = range_.end(item.sequence, length, last_query);
     const int first_tile = end > first ? first / kTokens : 0,
               tiles = end > first ? (end + kTokens - 1) / kTokens - first_tile : 0;
-    const int useful = useful_splits(args_, tiles), splits = useful < item.splits ? useful : item.splits;
+    const int useful = int(useful_splits(u32(tiles), u32(args_.split_boundary_tiles))),
+              splits = useful < item.splits ? useful : item.splits;
     const int head = item.tile % args_.kv_heads;
     work = {0, 0, 0, 1, item.sequence, head, Plan::kAllRows, item.query_shift, 0, 0, 0, 0, 0};
     if (item.split >= splits) return true;
