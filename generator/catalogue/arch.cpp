@@ -53,6 +53,7 @@ Result<Arch> parse_arch(std::string_view toml_text, const std::string& file, con
   top.read("shared_bytes_per_block", arch.shared_bytes_per_block, {16384, 1 << 20});
   top.read("registers_per_thread", arch.registers_per_thread, {16, 255});
   top.read("threads_per_sm", arch.threads_per_sm, {512, 4096});
+  top.read("tensor_flop_per_cycle", arch.tensor_flop_per_cycle, {64, 1 << 20});
   std::vector<std::string> added;
   top.read("capabilities", added);
   arch.capabilities.insert(added.begin(), added.end());

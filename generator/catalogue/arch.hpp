@@ -17,6 +17,8 @@ struct Arch {
   int shared_bytes_per_block = 0;  // the opt-in maximum of dynamic shared memory
   int registers_per_thread = 255;
   int threads_per_sm = 0;
+  // Of a multiprocessor: dense products of fp16 with sums in fp32, two operations a multiply-add. 0: not stated.
+  int tensor_flop_per_cycle = 0;
   std::set<std::string> capabilities;  // "cp_async", "mma_m16n8k16", "bf16" ...
   SchedulerTiming timing;
   bool has(const std::string& capability) const { return capabilities.count(capability) != 0; }

@@ -30,8 +30,7 @@ Result<std::vector<Program::BucketLengths>> Program::buckets_of(const AttentionC
                             call->queries, source_.id, most_by_decode));
   // Prefill serves from this number of queries on. The CPU back-end takes it only where there is no decode.
   const bool is_gpu = context_->backend()->info().is_gpu;
-  const bool is_chosen =
-      source_.prefill_choice == PrefillChoice::always && is_gpu && many_rows == ManyRows::chosen;
+  const bool is_chosen = source_.prefill_choice == PrefillChoice::always && is_gpu && many_rows == ManyRows::chosen;
   const int least_by_prefill = !has_prefill                     ? source_.query_length + 1
                                : many_rows == ManyRows::prefill ? 1
                                : is_chosen                      ? source_.least_prefill_queries

@@ -22,9 +22,9 @@ constexpr double kLeastPool = 400e6;  // bytes
 constexpr double kLeastL2s = 4;       // in sizes of the L2
 constexpr int kMostCopies = 1280;     // 64 graphs of 20 calls; caches below 0.3 MB make a smaller pool
 
-const std::vector<std::string> kHeadings = {"program", "batch",     "tokens",    "cache",      "us",
-                                            "low",     "high",      "GB/s",      "% of probe", "% of peak",
-                                            "TFLOP/s", "registers", "shared KiB"};
+const std::vector<std::string> kHeadings = {
+    "program",   "batch",   "tokens",           "cache",     "us",        "low", "high", "GB/s", "% of probe",
+    "% of peak", "TFLOP/s", "% of tensor peak", "registers", "shared KiB"};
 
 std::vector<std::string> cells(const BenchRow& row) {
   std::vector<std::string> registers, shared;
@@ -44,6 +44,7 @@ std::vector<std::string> cells(const BenchRow& row) {
           fmt::format("{:.0f}", 100 * row.of_probe()),
           row.peak_gb_per_s > 0 ? fmt::format("{:.0f}", 100 * row.of_peak()) : "-",
           row.is_prefill() ? fmt::format("{:.0f}", row.tflop_per_s()) : "-",
+          row.is_prefill() && row.peak_tflop_per_s > 0 ? fmt::format("{:.0f}", 100 * row.of_tensor_peak()) : "-",
           fmt::format("{}", fmt::join(registers, "+")),
           fmt::format("{}", fmt::join(shared, "+"))};
 }
@@ -211,6 +212,9 @@ Json to_json(const BenchRow& row) {
   json.update({{"gb_per_s", row.gb_per_s()}, {"of_probe", row.of_probe()}});
   json["of_peak"] = row.peak_gb_per_s > 0 ? Json(row.of_peak()) : Json(nullptr);
   json.update({{"flop", row.flop}, {"is_prefill", row.is_prefill()}, {"tflop_per_s", row.tflop_per_s()}});
+  const bool has_peak = row.is_prefill() && row.peak_tflop_per_s > 0;
+  json["clock_mhz"] = row.clock_mhz > 0 ? Json(row.clock_mhz) : Json(nullptr);
+  json["of_tensor_peak"] = has_peak ? Json(row.of_tensor_peak()) : Json(nullptr);
   json["probe"] = to_json(row.probe.timing);
   json["probe"].update({{"gb_per_s", row.probe_gb_per_s()},
                         {"unroll", row.probe.unroll},
@@ -241,7 +245,8 @@ std::string bench_heading(const DeviceInfo& info, int kv_heads) {
       "{}, {}; {} KV heads\n"
       "us: median, low and high of a call in CUDA graphs of 20 that alternate over caches which exceed the L2\n"
       "probe: as many bytes only read, in the same way; registers, shared: of each launch\n"
-      "TFLOP/s: of the products of calls by prefill, timed behind 150 ms of them",
+      "TFLOP/s: of the products of calls by prefill, timed behind 150 ms of them\n"
+      "% of tensor peak: of dense fp16 products at the clock right behind these calls",
       info.name, peak, kv_heads);
 }
 

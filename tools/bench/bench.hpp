@@ -48,17 +48,20 @@ struct BenchRow {
   int query_length = 0;
   bool is_causal = false;
   CacheShape shape;
-  double cache_bytes = 0;    // bytes that a call has to read
-  double flop = 0;           // floating-point operations of the products of a call: attention_flop()
-  Backend::Timing timing;    // time of a call
-  ProbeTiming probe;         // time of reading as many bytes
-  double peak_gb_per_s = 0;  // peak bandwidth of the device's memory; 0: unknown
-  int blocks = 0;            // blocks of the decode launch
+  double cache_bytes = 0;       // bytes that a call has to read
+  double flop = 0;              // floating-point operations of the products of a call: attention_flop()
+  Backend::Timing timing;       // time of a call
+  ProbeTiming probe;            // time of reading as many bytes
+  double peak_gb_per_s = 0;     // peak bandwidth of the device's memory; 0: unknown
+  double clock_mhz = 0;         // of the multiprocessors right behind calls by prefill; 0: not measured
+  double peak_tflop_per_s = 0;  // of the tensor cores at that clock, for fp16; 0: unknown
+  int blocks = 0;               // blocks of the decode launch
   std::vector<LaunchedKernel> kernels;
 
   // Whether arithmetic binds the call, not memory: prefill attends, and rates are TFLOP/s.
   bool is_prefill() const;
   double tflop_per_s() const { return flop / timing.median_us / 1e6; }
+  double of_tensor_peak() const { return peak_tflop_per_s > 0 ? tflop_per_s() / peak_tflop_per_s : 0; }
   double gb_per_s() const { return cache_bytes / timing.median_us / 1e3; }
   double probe_gb_per_s() const { return cache_bytes / probe.timing.median_us / 1e3; }
   double of_probe() const { return probe.timing.median_us / timing.median_us; }

@@ -17,6 +17,7 @@
 #include "generator/formats/reference_codec.hpp"
 #include "runtime/base/input_file.hpp"
 #include "tools/bench/bench_operations.hpp"
+#include "tools/bench/clock_meter.hpp"
 #include "tools/bench/tune.hpp"
 #include "tools/cli/cli.hpp"
 #include "tools/cli/usage.hpp"
@@ -264,7 +265,13 @@ KernelHarness::Call call_of(const Job& job, std::size_t i, const BenchArgs& args
 // Calls that are bound by arithmetic bring the board to its power limit within this time.
 constexpr double kWarmUpUs = 150e3;
 
-Result<BenchRow> bench_one(const Job& job, std::size_t i, const Probe& probe, const BenchArgs& args,
+// The kernels that measure the device.
+struct Meters {
+  Probe probe;
+  ClockMeter clock;
+};
+
+Result<BenchRow> bench_one(const Job& job, std::size_t i, const Meters& meters, const BenchArgs& args,
                            const std::shared_ptr<Context>& context) {
   const Problem& problem = job.ready.problem;
   const CacheShape& shape = job.shapes[i];
@@ -281,11 +288,14 @@ Result<BenchRow> bench_one(const Job& job, std::size_t i, const Probe& probe, co
     KV_CHECK(harness.time(q, call, static_cast<int>(std::clamp(std::ceil(kWarmUpUs / us), 1., 1000.))));
     KV_TRY(warm, harness.time(q, call, args.repeats));
     timed = std::move(warm);
+    KV_TRY(mhz, meters.clock.measure());
+    row.clock_mhz = mhz;
+    row.peak_tflop_per_s = 1e-6 * mhz * problem.arch.tensor_flop_per_cycle * context->backend()->info().multiprocessors;
   }
   std::vector<DevicePointer> places;
   for (int copy = 0; copy < shape.copies; ++copy) places.push_back(harness.memory(copy));
   const auto bytes = static_cast<std::size_t>(timed.report.cache_bytes);
-  KV_TRY(roof, probe.time(places, bytes, args.repeats));
+  KV_TRY(roof, meters.probe.time(places, bytes, args.repeats));
 
   row.program = problem.id;
   if (!counts.empty())
@@ -324,6 +334,8 @@ Result<int> bench(const Cli& cli, const BenchArgs& args) {
     jobs.push_back(std::move(job));
   }
   KV_TRY(probe, Probe::make(context, registry));
+  KV_TRY(clock, ClockMeter::make(context, registry));
+  const Meters meters{std::move(probe), std::move(clock)};
   std::vector<BenchRow> rows;
   Json data = {{"device", to_json(info)},         {"pool_bytes", pool_bytes(info)},        {"repeats", args.repeats},
                {"query_scale", args.query_scale}, {"lengths_on_device", args.has_lengths}, {"results", Json::array()}};
@@ -337,7 +349,7 @@ Result<int> bench(const Cli& cli, const BenchArgs& args) {
       for (std::size_t i = 0; i < job.shapes.size(); ++i) {
         if (Interrupts::is_requested()) break;
         if (at++ < args.skip) continue;
-        KV_TRY(row, bench_one(job, i, probe, args, context));
+        KV_TRY(row, bench_one(job, i, meters, args, context));
         if (cli.shows_progress())
           print_above(stderr,
                       fmt::format("{} {}: {:.2f} us\n", row.program, cache_text(job.shapes[i]), row.timing.median_us));

@@ -99,6 +99,7 @@ const std::map<std::string, std::string>& key_descriptions() {
       {"arch.shared_bytes_per_block", "Shared memory of a block, the opt-in maximum."},
       {"arch.registers_per_thread", "Registers that a thread may have."},
       {"arch.threads_per_sm", "Threads that a multiprocessor holds."},
+      {"arch.tensor_flop_per_cycle", "Dense operations of a multiprocessor on fp16 with sums in fp32."},
       {"arch.capabilities", "Instructions that a kernel may ask for."},
       {"arch.timing", "What the tile scheduler compares schedules by."},
       {"arch.timing.bytes_in_flight", "Bytes that a multiprocessor should have under way."},

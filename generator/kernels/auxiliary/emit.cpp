@@ -1,8 +1,10 @@
-// emit_rotate, emit_merge_contexts, emit_check, emit_probe: each writes a banner, a few constants and one entry.
+// emit_rotate, emit_merge_contexts, emit_check, emit_probe, emit_clock: each writes a banner, a few constants and one
+// entry.
 // SPDX-License-Identifier: MIT
 #include "generator/kernels/auxiliary/emit.hpp"
 
 #include "args/checks.cuh"
+#include "args/clock.cuh"
 #include "args/features.cuh"
 #include "generator/emit/writer.hpp"
 
@@ -78,6 +80,15 @@ Source emit_probe(int unroll, const std::string& arch, const Registry& registry)
   w.line("// ======== the plan ========\nnamespace kv {{\n\nstruct Plan {{");
   w.line("  static constexpr int kThreads = {}, kUnroll = {};\n}};\n", kThreads, unroll);
   return finish(w, name, arch, {"probe", "ProbeArgs", kThreads, 0, sizeof(kv::ProbeArgs)});
+}
+
+Source emit_clock(const std::string& arch, const Registry& registry) {
+  constexpr int kThreads = 32;
+  const std::string name = "clock." + arch;
+  Writer w = begin(registry, name, "cycles over a time");
+  w.fragment("kernels/auxiliary/clock.cuh");
+  w.line("// ======== the plan ========\nnamespace kv {{\n\nstruct Plan {{}};\n");
+  return finish(w, name, arch, {"clock", "ClockArgs", kThreads, 0, sizeof(kv::ClockArgs)});
 }
 
 }  // namespace kvjit

@@ -17,5 +17,7 @@ Source emit_merge_contexts(const Problem& problem, const Registry& registry);
 Source emit_check(const std::string& arch, const Registry& registry);
 // Reads bytes and does nothing with them. unroll: 16-byte loads that a lane has in flight.
 Source emit_probe(int unroll, const std::string& arch, const Registry& registry);
+// Counts the cycles of a multiprocessor over a time.
+Source emit_clock(const std::string& arch, const Registry& registry);
 
 }  // namespace kvjit

@@ -193,7 +193,8 @@ std::string choice_text(const PrefillPlan& plan, const Problem& problem) {
                          : "calls on a GPU take it";
     case PrefillChoice::if_full:
       return "calls that have blocks for three quarters of a GPU take it, the others decode";
-    case PrefillChoice::never: break;
+    case PrefillChoice::never:
+      break;
   }
   return problem.features.mask ? "calls take decode, which is faster where each score loads an element of a mask"
                                : fmt::format("calls take decode below {} rows", kLeastChosenRows);

@@ -28,8 +28,8 @@ struct PrefillPlan : AttentionShape {
       producer_warps = 4,  // one or two warpgroups
       stages = 2;  // of K, and of V, as halves; heads of more than 128 dimensions leave room and registers for one
   PrefillChoice choice = PrefillChoice::never;
-  int least_queries = 1;   // with run-time query lengths: sequences of fewer queries are faster by decode
-  int query_bytes = 0;     // of the queries of one consumer, where its output passes through as floats
+  int least_queries = 1;  // with run-time query lengths: sequences of fewer queries are faster by decode
+  int query_bytes = 0;    // of the queries of one consumer, where its output passes through as floats
   int output_passes = 1;
   // Shared memory of a block, in bytes from its start: the queries of both consumers, the stages of K and of V, the
   // producer's rings, tables, barriers, the stages of scales of scores.
@@ -38,13 +38,13 @@ struct PrefillPlan : AttentionShape {
   SidePlan k, v;
   std::vector<int> key_columns, value_columns;  // where each dimension of a row stands in a row of an operand
   std::vector<Decision> decisions;
-  int rows() const { return 2 * 64 * blocks; }                       // of a work tile
+  int rows() const { return 2 * 64 * blocks; }  // of a work tile
   int threads() const { return 32 * producer_warps + 256; }
   int stage_bytes() const { return k.stage_bytes + v.stage_bytes; }  // of one warp
 };
 
 // The structure of a block, which templates/kernels/prefill assumes.
-constexpr int kPrefillTokens = 128,  // of a tile
+constexpr int kPrefillTokens = 128,                                                 // of a tile
     kPrefillKeyDims[] = {64, 128, 192, 256}, kPrefillValueDims[] = {64, 128, 256};  // of a stored row
 
 // Fails with unsupported; the error says what is missing.

@@ -28,7 +28,9 @@ KV_DEVICE int own_lane() { return int(hide_from_optimizer(u32(lane()))); }
 template <class Plan>
 KV_DEVICE void load_queries(const Rows& q, const WorkTile& work, int first, SharedAddress to) {
   constexpr int kPerLane = Plan::kQueryStored / 32, kRows = Plan::kBlocks * kBlockRows / 4,  // of a warp
-      kAtOnce = kRows < 8 ? kRows : Plan::kRotatesQueries ? 4 : 8;
+      kAtOnce = kRows < 8               ? kRows
+                : Plan::kRotatesQueries ? 4
+                                        : 8;
   const int lane = own_lane();
   u32 column[kPerLane];  // of each element of the lane, in a row of the operand
   KV_UNROLL
@@ -106,8 +108,8 @@ KV_DEVICE void store_output(const Rows& out, const WorkTile& work, int first, co
       for (int j = 0; j < kAtOnce; ++j) {
         KV_UNROLL
         for (int e = 0; e < kPerLane; ++e)
-          x[j][e] = float_of(
-              load_shared_u32(output_place<Plan>(place, top + i + j, int(Plan::value_column(e * 32 + lane)))));
+          x[j][e] =
+              float_of(load_shared_u32(output_place<Plan>(place, top + i + j, int(Plan::value_column(e * 32 + lane)))));
         [[maybe_unused]] float second[kPerLane];
         if constexpr (Plan::kRotatesOutput) from_rotated<typename Plan::ValueDomain>(x[j], second);
       }

@@ -18,9 +18,9 @@ Case paged(const char* k, const char* v, int page_tokens, Layout page_layout) {
 }
 
 TEST_CASE("formats, layouts and ragged lengths: the oracle's answer in any number of blocks") {
-  check_prefill({{"kv4", "kv4", 128, 4, 70, Layout::planar, true},    // two work tiles a head, the last one not full
-                 {"f16", "f16", 128, 4, 33, Layout::planar, true},    // rows that are only copied
-                 {"kv4", "kv4", 128, 3, 30, Layout::planar, true},    // 90 query rows: one block a consumer
+  check_prefill({{"kv4", "kv4", 128, 4, 70, Layout::planar, true},  // two work tiles a head, the last one not full
+                 {"f16", "f16", 128, 4, 33, Layout::planar, true},  // rows that are only copied
+                 {"kv4", "kv4", 128, 3, 30, Layout::planar, true},  // 90 query rows: one block a consumer
                  {"f16", "f16", 128, 3, 30, Layout::planar, true},
                  {"f16", "f16", 128, 5, 14, Layout::rows, false},     // 70 query rows, all of which see all tokens
                  {"q8_0", "q4_0", 128, 4, 33, Layout::planar, true},  // scales of 32 values

@@ -98,6 +98,7 @@ TEST_CASE("shipped archs: opt-in shared memory, threads and capabilities of each
     CHECK(arch->has("bf16") == row.bf16);
     CHECK(arch->has("bulk_copy") == row.bulk_copy);
     CHECK(arch->has("wgmma") == row.wgmma);
+    CHECK(arch->tensor_flop_per_cycle == (row.wgmma ? 4096 : 0));
     CHECK(arch->has("movmatrix"));
     CHECK(arch->has("mma_m16n8k8_f16"));
     CHECK(arch->has("mma_m16n8k16_f16") == row.cp_async);

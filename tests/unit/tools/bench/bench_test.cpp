@@ -77,6 +77,14 @@ TEST_CASE("a call by prefill has a rate of its products, others have none") {
   CHECK(bench_text({many}).find(" 500 ") != std::string::npos);
   CHECK(to_json(many)["is_prefill"] == true);
   CHECK(count(bench_page(h200(), 8, {many}), "TFLOP/s") >= 2);
+  CHECK(to_json(many)["of_tensor_peak"].is_null());
+  CHECK(to_json(many)["clock_mhz"].is_null());
+  many.clock_mhz = 1500, many.peak_tflop_per_s = 811;
+  CHECK(bench_text({many}).find(" 62 ") != std::string::npos);
+  CHECK(to_json(many)["of_tensor_peak"] == doctest::Approx(500. / 811));
+  CHECK(to_json(many)["clock_mhz"] == 1500);
+  many.kernels[0].role = "decode";
+  CHECK(to_json(many)["of_tensor_peak"].is_null());
 }
 
 TEST_CASE("copies exceed the L2 several times, and are one where one cache does") {
