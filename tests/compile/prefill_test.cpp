@@ -8,7 +8,8 @@ namespace kvjit::test {
 namespace {
 
 TEST_CASE("prefill: few spills; none where rows are only copied") {
-  constexpr int kMostSpilled = 130, kMostSpilledByFeatures = 400, kMostSpilledByMasks = 1000;  // bytes
+  constexpr int kMostSpilled = 130, kMostSpilledByRows = 160, kMostSpilledByFeatures = 400,
+                kMostSpilledByMasks = 1000;  // bytes
   if (!is_known("sm_90a")) return;
   const Registry registry = must(Registry::load(embedded_files()));
   const auto add = [&](Kernels& kernels, const std::string& toml) {
@@ -18,7 +19,7 @@ TEST_CASE("prefill: few spills; none where rows are only copied") {
                                              "prefill")))
       kernels.add(must(make_program(must(resolve(spec, registry, "sm_90a")), registry)).kernels.at(Role::prefill));
   };
-  Kernels copied, unpacked;  // heads of 64 dimensions leave registers
+  Kernels copied, unpacked, rows;  // heads of 64 dimensions leave registers
   add(copied,
       "head_dim = 64\n[k]\n[v]\n[cache]\n[matrix]\n\"k.format\" = [\"f16\", \"q8_0\"]\n\"v.format\" = [\"f16\", "
       "\"q4_0\"]\n");
@@ -26,7 +27,7 @@ TEST_CASE("prefill: few spills; none where rows are only copied") {
   add(unpacked,
       "[k]\n[v]\n[cache]\n[matrix]\n\"k.format\" = [\"kv4\", \"q8_0\", \"vllm_k4_nc\"]\n\"v.format\" = "
       "[\"tbq4_0\", \"kv2\", \"iq4_nl\", \"q4_1\"]\n");
-  add(unpacked,
+  add(rows,
       "[k]\n[v]\n[cache]\nlayout = \"rows\"\n[matrix]\n\"k.format\" = [\"tbq4_0\", \"kv3\"]\n\"v.format\" = "
       "[\"q4_0\"]\n");
   add(unpacked, "[k]\nformat = \"kv4\"\n[v]\nformat = \"fp8_e4m3\"\n[cache]\nlayout = \"paged\"\npage_tokens = 16\n");
@@ -49,6 +50,7 @@ TEST_CASE("prefill: few spills; none where rows are only copied") {
   add(masked, "[k]\nformat = \"turbo_split_54\"\n[v]\nformat = \"turbo_split_54\"\n");  // masks of outliers
   copied.compile(kThreads);
   unpacked.compile(kThreads, kMostSpilled);
+  rows.compile(kThreads, kMostSpilledByRows);
   featured.compile(kThreads, kMostSpilledByFeatures);
   masked.compile(kThreads, kMostSpilledByMasks);
 }
