@@ -33,8 +33,8 @@ const char* to_string(kv::CheckedArray array);
 // Succeeds if the record is empty. Else fails with bad_input and describes the value that it holds.
 Result<void> check_passed(const kv::CheckRecord& record);
 
-// Which kernel attends where a program has both decode and prefill. chosen: on a GPU the one that the program names
-// (ProgramSource::prefill_choice), on the CPU back-end decode. Asking a program for prefill that has none is an error.
+// Which kernel attends where a program has both decode and prefill. chosen: on a GPU as ProgramSource::prefill_choice
+// says, on the CPU back-end decode. Asking a program for prefill that has none is an error.
 enum class ManyRows { chosen, decode, prefill };
 
 // One attention call.

@@ -67,8 +67,12 @@ int listed_splits(const ProgramSource& source, const DeviceInfo& device, const A
 
 // Whether prefill has blocks for three quarters of the device. With fewer, decode is faster, which splits a sequence
 // into as many ranges of tokens as there are multiprocessors (generator/kernels/prefill/plan.cpp).
+// Where lengths are in device memory, sequences may be short, so splits do not count.
 bool fills_device(const ProgramSource& source, const DeviceInfo& device, const AttentionCall& call) {
-  return 4 * all_work_tiles(source, call) * prefill_splits(source, device, call) >= 3 * multiprocessors(device);
+  const long long splits = call.lengths ? 1 : prefill_splits(source, device, call);
+  const long long most = multiprocessors(device),
+                  blocks = call.blocks > 0 ? std::min<long long>(call.blocks, most) : most;
+  return 4 * all_work_tiles(source, call) * splits >= 3 * blocks;
 }
 
 }  // namespace

@@ -321,7 +321,7 @@ inline void store_shared_u16(SharedAddress a, u32 v) {
   __builtin_memcpy(shared_bytes() + a, &half, 2);
 }
 inline void store_shared_u32(SharedAddress a, u32 v) { __builtin_memcpy(shared_bytes() + a, &v, 4); }
-// The timer advances by a microsecond when it is read, at 2 GHz.
+// Each read advances the timer by a microsecond. Cycles are counted at 2 GHz.
 inline thread_local i64 device_time = 0;  // nanoseconds
 inline i64 read_nanoseconds() { return device_time += 1000; }
 inline i64 read_cycles() { return 2 * device_time; }

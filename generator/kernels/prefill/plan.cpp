@@ -154,7 +154,8 @@ Result<int> size_ring(PrefillPlan& plan) {
                           plan.producer_warps * plan.stage_tokens, left, plan.arch.name));
 }
 
-// A block is launched with 65,536 registers over its threads, in multiples of 8. The roles share these and no more.
+// A thread is launched with 65,536 / threads registers, rounded down to a multiple of 8. The roles share what that
+// makes for a block, and no more.
 void set_registers(PrefillPlan& plan) {
   if (plan.producer_warps == 8)
     plan.producer_registers = 72, plan.consumer_registers = 184;

@@ -31,8 +31,8 @@ struct PrefillPlan : AttentionShape {
   int least_queries = 1;  // with run-time query lengths: sequences of fewer queries are faster by decode
   int query_bytes = 0;    // of the queries of one consumer, where its output passes through as floats
   int output_passes = 1;
-  // Shared memory of a block, in bytes from its start: the queries of both consumers, the stages of K and of V, the
-  // producer's rings, tables, barriers, the stages of scales of scores.
+  // Shared memory of a block, in bytes from its start: the queries of both consumers, the stages of K and of V,
+  // barriers, the stages of scales of scores, ones in their place; then tables, and the producer's rings.
   int queries_at = 0, keys_at = 0, values_at = 0, ring_at = 0, barriers_at = 0, score_scales_at = 0, ones_at = 0,
       shared_bytes = 0;
   SidePlan k, v;

@@ -39,6 +39,8 @@ KV_DEVICE int first_token(int tile) {
 template <class Plan>
 struct PlainRule {
   static constexpr bool kChangesScores = false;
+  static constexpr bool kOpensLate =
+      false;  // whether a row may see no token of the first tile, and some of a later one
   // Whether it has something to do in a tile.
   KV_DEVICE bool applies(const WorkTile& work, int tile) const { return tile >= work.end_whole_tile; }
   // s: of the lane's rows `row` and row + 8.
@@ -106,7 +108,8 @@ KV_DEVICE void consume(const Args& args) {
   constexpr int kBlocks = Plan::kBlocks;
   const auto works = work_tiles_of<Plan>(args);
   const auto rule = rule_of<Plan>(args);
-  constexpr bool kChangesScores = decltype(rule_of<Plan>(args))::kChangesScores;
+  using Rule = decltype(rule_of<Plan>(args));
+  constexpr bool kChangesScores = Rule::kChangesScores;
   const int group = int(uniform(u32((warp() - Plan::kWarps) / 4))), g = lane() >> 2, c = lane() & 3;
   constexpr int kBlockBytes = Plan::kKeyDim / 64 * kRowPanelBytes;  // of queries
   const SharedAddress q = uniform(Plan::kQueriesAt + u32(group) * Plan::kQueryBytes);
@@ -148,8 +151,10 @@ KV_DEVICE void consume(const Args& args) {
         if (rows.is_passed(s, factor.unit)) rows.move_reference(s, o[b], factor.unit);
         rows.exponentials(s, sums, factor);
       } else {
+        bool moves = is_first;
+        if constexpr (Rule::kOpensLate) moves |= rule.applies(work, tile) && rows.has_no_reference();
         KV_NO_UNROLL
-        for (bool moves = is_first; true; moves = true) {
+        for (; true; moves = true) {
           if constexpr (Plan::kScalesScores)
             if (warp_uniform(moves || rule.applies(work, tile))) factors.multiply(s);
           apply_rule();

@@ -36,7 +36,7 @@ class FeaturedRule {
   KV_DEVICE static int hidden(int token) { return int(hide_from_optimizer(u32(token))); }
 
  public:
-  static constexpr bool kChangesScores = F::kChangesScores;
+  static constexpr bool kChangesScores = F::kChangesScores, kOpensLate = true;
 
   KV_DEVICE FeaturedRule(const Places& places, const SchedulerArgs& scheduler)
       : places_(places), query_heads_(scheduler.kv_heads * Plan::kGroup) {}

@@ -6,7 +6,7 @@
 // Any reference that keeps P within fp16 gives the same output, so it need not be the maximum of all scores so far. It
 // is set by the first tile of a work tile, and the maximum of later tiles is not computed at all: their probabilities
 // are, in fp32, and the sum of a lane's probabilities, which the denominator needs anyway, tells whether one of them is
-// too large for fp16. That is rare, because its score exceeds all scores of the first tile by 15 or so. Then the
+// too large for fp16. That is rare, because its exponent exceeds all of the first tile by 10 or more. Then the
 // reference rises by a whole number, so probabilities and sums are multiplied by a power of two. If fp32 does not hold
 // a probability either, the scores are multiplied once more (multiply_keys_again).
 //
@@ -14,7 +14,8 @@
 // is done beside them: the scale of each token is a factor of the multiply-add ahead of the exponential.
 //
 // Plans that track the maximum (Plan::kTracksMaximum) compute it for each tile, and the reference moves when a score is
-// more than kSlack above it. They have left K before the softmax, or their scores rise from tile to tile, as by ALiBi.
+// more than kSlack above it. They have one stage of K and have left it before the softmax, or features change their
+// scores.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "kernels/prefill/producer.cuh"
@@ -96,6 +97,8 @@ struct RowSoftmax {
     KV_UNROLL
     for (int h = 0; h < 2; ++h) reference_max[h] = kNoScore, sum[h] = 0.f;
   }
+  // Whether a row of the warp has seen no token so far.
+  KV_DEVICE bool has_no_reference() const { return any(reference_max[0] == kNoScore || reference_max[1] == kNoScore); }
   // Whether a row has a score that is more than kSlack above the reference. Scores times `unit` are exponents of 2.
   KV_DEVICE bool is_passed(const float (&s)[64], float unit) const {
     float most[2];
@@ -130,7 +133,8 @@ struct RowSoftmax {
     }
     sums[0] = part[0] + part[1], sums[1] = part[2] + part[3];
   }
-  // Raises the references so far that no sum of a lane is above 2. False if a sum is too large or no number.
+  // Raises the reference of a row that has a sum above kMostLaneSum, until its sums are below 2. False if a sum is too
+  // large or no number.
   template <int kSums>
   KV_DEVICE bool raise_reference(float (&s)[64], float (&sums)[2], float (&o)[kSums]) {
     if (any(!(sums[0] < kMostFinite && sums[1] < kMostFinite))) return false;

@@ -56,6 +56,14 @@ TEST_CASE("with few query rows a call takes prefill if it has blocks for three q
   CHECK(takes_it(7, 8192));        // 112
   CHECK_FALSE(takes_it(12, 1000));
   CHECK(takes_it(13, 1000));
+  AttentionCall call = call_of(1, 8);
+  call.tokens = 65536, call.lengths = pointer<int>(kBase);  // splits of a length that only the device knows
+  CHECK_FALSE(*takes_prefill(source, device, call));
+  call.sequences = 13;
+  CHECK(*takes_prefill(source, device, call));
+  call = call_of(1, 8);
+  call.tokens = 8192, call.blocks = 20;  // 16 blocks of 20
+  CHECK(*takes_prefill(source, device, call));
 }
 
 TEST_CASE("splits: where the work tiles of one sequence leave multiprocessors idle, whatever the batch") {
