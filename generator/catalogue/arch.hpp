@@ -17,7 +17,8 @@ struct Arch {
   int shared_bytes_per_block = 0;  // the opt-in maximum of dynamic shared memory
   int registers_per_thread = 255;
   int threads_per_sm = 0;
-  // Of a multiprocessor: dense products of fp16 with sums in fp32, two operations a multiply-add. 0: not stated.
+  // A multiprocessor's tensor cores do so many operations a cycle on dense fp16 products with sums in fp32. A
+  // multiply-add counts as two. 0: the file does not state it.
   int tensor_flop_per_cycle = 0;
   std::set<std::string> capabilities;  // "cp_async", "mma_m16n8k16", "bf16" ...
   SchedulerTiming timing;

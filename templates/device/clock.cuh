@@ -1,5 +1,5 @@
 // Device layer (device/simt.cuh), clocks (PTX ISA 9.0, section 10): the cycles of this multiprocessor, and the device's
-// timer, which advances by a microsecond or less at once. The CPU meaning of both is in device/cpu.hpp.
+// timer, whose resolution depends on the device. The CPU meaning of both is in device/cpu.hpp.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "device/simt.cuh"

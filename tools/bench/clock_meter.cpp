@@ -10,7 +10,7 @@
 namespace kvjit {
 namespace {
 
-constexpr kv::i64 kNanoseconds = 200'000;  // the timer may advance by a microsecond at once
+constexpr kv::i64 kNanoseconds = 200'000;  // long beside the resolution of the timer
 
 }  // namespace
 

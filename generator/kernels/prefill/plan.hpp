@@ -38,8 +38,8 @@ struct PrefillPlan : AttentionShape {
   SidePlan k, v;
   std::vector<int> key_columns, value_columns;  // where each dimension of a row stands in a row of an operand
   std::vector<Decision> decisions;
-  int rows() const { return 2 * 64 * blocks; }  // of a work tile
-  int threads() const { return 32 * producer_warps + 256; }
+  int rows() const { return 2 * 64 * blocks; }                       // of a work tile
+  int threads() const { return 32 * producer_warps + 256; }          // of a block: two warpgroups consume
   int stage_bytes() const { return k.stage_bytes + v.stage_bytes; }  // of one warp
 };
 

@@ -1,6 +1,5 @@
-// clock: counts the cycles of a multiprocessor over a time. Launched right behind other kernels, it gives the clock
-// that they ran at, because a board changes its clock within milliseconds. `kvjit bench` computes the peak of the
-// tensor cores from it.
+// clock: counts the cycles of a multiprocessor over a time. `kvjit bench` launches it right behind timed calls, and
+// computes the peak of the tensor cores from the clock that the device then has.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "args/clock.cuh"

@@ -28,7 +28,7 @@ KV_DEVICE int own_lane() { return int(hide_from_optimizer(u32(lane()))); }
 template <class Plan>
 KV_DEVICE void load_queries(const Rows& q, const WorkTile& work, int first, SharedAddress to) {
   constexpr int kPerLane = Plan::kQueryStored / 32, kRows = Plan::kBlocks * kBlockRows / 4,  // of a warp
-      kAtOnce = Plan::kRotatesQueries ? 4 : 8;
+      kAtOnce = Plan::kRotatesQueries ? 4 : 8;  // rows whose loads are under way together
   const int lane = own_lane();
   u32 column[kPerLane];  // of each element of the lane, in a row of the operand
   KV_UNROLL
