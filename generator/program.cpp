@@ -55,7 +55,9 @@ const char* to_string(Role role) {
                                     "dequantize_bulk_v_bf16",
                                     "dequantize_bulk_v_f32",
                                     "merge_contexts",
-                                    "check"};
+                                    "check",
+                                    "dequantize_chunk_k",
+                                    "dequantize_chunk_v"};
   return kNames[int(role)];
 }
 
@@ -198,6 +200,7 @@ std::string explain(const ProgramSource& program) {
   for (const auto& [role, source] : program.kernels)
     text += fmt::format("  {:<23} {:>4} threads {:>7} bytes shared  {}\n", to_string(role), source.threads,
                         source.shared_bytes, source.name);
+  for (const ProgramSource& pass : program.second_pass) text += "second pass: " + explain(pass);
   int least = 1;
   for (const ProgramSource& bucket : program.buckets) {
     const bool is_prefill = bucket.kernels.count(Role::prefill) != 0;

@@ -61,6 +61,9 @@ enum class Role {
   dequantize_bulk_v_f32,
   merge_contexts,  // programs with the feature lse: merges outputs over parts of a context
   check,           // checked programs: checks lengths, page tables and slots before each call
+  // The first pass of prefill in two passes: a chunk of a side to halves. The second is in ProgramSource::second_pass.
+  dequantize_chunk_k,
+  dequantize_chunk_v,
 };
 const char* to_string(Role role);
 constexpr Role bulk_role(bool is_quantize, bool is_key, kv::RowType type) {
@@ -79,6 +82,7 @@ struct SideInfo {
   int rotated_dim = 0;            // values of a row in the rotated domain as kernels compute with them
   int stored_dim = 0;             // values of a row that dequantize with keep_rotated writes
   bool has_tensor_scale = false;  // the caller gives one scale for the whole tensor
+  bool stays_rotated = false;     // prefill in two passes: halves are in the rotated domain
 };
 
 // Which calls that ask neither for prefill nor for decode take prefill on a GPU.
@@ -109,14 +113,25 @@ struct ProgramSource : AttentionShape {
   // serves the problem, for any number. Each has the kernels of attention only, and query_length is the most that it
   // serves. A sequence takes the first that serves its queries.
   std::vector<ProgramSource> buckets;
+  // Prefill in two passes: the program by whose `prefill` the second attends, over halves in layout planar; else empty.
+  std::vector<ProgramSource> second_pass;
+  int least_two_pass_queries = 0;  // calls of so many queries a sequence take two passes on a GPU; 0: none does
   std::vector<Decision> decisions;
 };
+
+// The program of the second pass of prefill in two; null if the program has none. With run-time query lengths the
+// bucket of prefill has it.
+inline const ProgramSource* second_pass_of(const ProgramSource& program) {
+  const ProgramSource& own = program.buckets.empty() ? program : program.buckets.back();
+  return own.second_pass.empty() ? nullptr : &own.second_pass.front();
+}
 
 // Visits each kernel of a program: visit(Role, Source&).
 template <class Program, class Visit>
 void for_each_kernel(Program& program, const Visit& visit) {
   for (auto& [role, source] : program.kernels) visit(role, source);
   for (auto& bucket : program.buckets) for_each_kernel(bucket, visit);
+  for (auto& second_pass : program.second_pass) for_each_kernel(second_pass, visit);
 }
 
 }  // namespace kvjit

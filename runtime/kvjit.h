@@ -613,11 +613,12 @@ KVJIT_API kvjit_status kvjit_read_check(const kvjit_program* program, const void
 typedef struct kvjit_report {
   size_t size;
   int kernel_count;            /* entries of `kernels` */
-  const char* kernels[8];      /* names, in launch order */
+  const char* kernels[8];      /* names, in launch order; one that prefill in two passes repeats is named once */
   const char *k_reader,        /* format in which the kernel read K */
       *v_reader;               /* format in which the kernel read V */
   kvjit_index cache_bytes;     /* bytes of K and V that the call has to read, at `tokens` tokens for each sequence */
-  kvjit_index converted_bytes; /* bytes of cache that were converted outside the fused kernel: always 0 */
+  kvjit_index converted_bytes; /* bytes of halves that the first pass of prefill in two passes made of the cache;
+                                  0 for all other calls */
   int blocks;                  /* blocks of the attention kernel; 1 for kvjit_reference */
   const char* features;        /* features of the call, as in kvjit_program_info */
 } kvjit_report;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "args/checks.cuh"
+#include "args/context_chunks.cuh"
 #include "args/features.cuh"
 #include "args/operations.cuh"
 #include "args/varlen.cuh"
@@ -33,9 +34,10 @@ const char* to_string(kv::CheckedArray array);
 // Succeeds if the record is empty. Else fails with bad_input and describes the value that it holds.
 Result<void> check_passed(const kv::CheckRecord& record);
 
-// Which kernel attends where a program has both decode and prefill. chosen: on a GPU as ProgramSource::prefill_choice
-// says, on the CPU back-end decode. Asking a program for prefill that has none is an error.
-enum class ManyRows { chosen, decode, prefill };
+// Which kernels attend where a program has decode and prefill, in one pass or in two. chosen: on a GPU as
+// ProgramSource::prefill_choice and least_two_pass_queries say, on the CPU back-end decode. Asking a program for what
+// it does not have is an error.
+enum class ManyRows { chosen, decode, prefill, two_pass };
 
 // One attention call.
 struct AttentionCall {
@@ -60,6 +62,7 @@ struct AttentionCall {
       v_table{};
   CheckBounds check{};  // read for checked programs only
   ManyRows many_rows = ManyRows::chosen;
+  std::size_t context_chunk_bytes = 0;  // prefill in two passes: most bytes of halves in the workspace; 0: 128 MiB
   // Programs with run-time query lengths: queries of a sequence, at most. Else 0, or the program's query_length.
   int queries = 0;
   // Ragged batches of such programs, [sequences + 1], on the device: sequence s has the rows query_starts[s] ..
@@ -96,12 +99,12 @@ struct ShiftCall {
 
 // The kernels that an attention call launched and the data that they read, for reports and tests.
 struct LaunchReport {
-  std::vector<std::string> kernels;   // names, in launch order
+  std::vector<std::string> kernels;   // names, in launch order; one that prefill in two passes repeats is named once
   std::string k_reader,               // format in which the kernel read K
       v_reader;                       // format in which the kernel read V
   std::vector<std::string> features;  // features of the call: "causal", "softcap 50" ...
   long long cache_bytes = 0;          // bytes of K and V that the call has to read
-  long long converted_bytes = 0;      // bytes converted outside the fused kernel: always 0
+  long long converted_bytes = 0;      // bytes of halves that the first pass of two has made of the cache; else 0
   int blocks = 0;                     // blocks of the attention kernel
 };
 

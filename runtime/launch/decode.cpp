@@ -39,10 +39,12 @@ kv::Rows dense_rows(const ProgramSource& source, const AttentionCall& call, long
   return {reinterpret_cast<void*>(data), queries_of(source, call) * heads * row, heads * row, row};
 }
 
+double softmax_scale(const ProgramSource& source, const AttentionCall& call) {
+  return call.scale == 0 ? 1 / std::sqrt(static_cast<double>(source.head_dim)) : call.scale;
+}
 // The factor of the scores for powers of 2.
 double scale_log2(const ProgramSource& source, const AttentionCall& call) {
-  const double scale = call.scale == 0 ? 1 / std::sqrt(static_cast<double>(source.head_dim)) : call.scale;
-  return scale * std::numbers::log2e * call.k_tensor_scale;
+  return softmax_scale(source, call) * std::numbers::log2e * call.k_tensor_scale;
 }
 
 // The memory of queries, outputs, new tokens and caches: it must fit 64 bits, and what the call writes must be apart
@@ -151,7 +153,10 @@ Result<void> check_call(const ProgramSource& source, const AttentionCall& call, 
 }  // namespace
 
 std::size_t Program::workspace_bytes(const AttentionCall& call) const {
-  std::size_t bytes = lay_out(source_, context_->backend()->info(), call).bytes;
+  const DeviceInfo& device = context_->backend()->info();
+  std::size_t bytes = lay_out(source_, device, call).bytes;
+  if (const auto takes_two = takes_two_passes(source_, device, call); takes_two && *takes_two)
+    bytes = std::max(bytes, lay_out_context_chunks(source_, device, call).bytes);
   if (buckets_.empty()) return bytes;
   if (const auto taken = buckets_of(&call))
     for (const BucketLengths& one : *taken) bytes = std::max(bytes, one.bucket->workspace_bytes(call));
@@ -171,16 +176,21 @@ kv::CheckArgs Program::check_args(const AttentionCall& call) const {
 // The common code of attention and reference. readable: launches `reference` in place of `decode` and `merge`. lengths:
 // of run-time query lengths, those that this launch serves.
 Result<LaunchReport> Program::run(bool readable, const AttentionCall& call, DevicePointer workspace, Stream stream,
-                                  const QueryLengths& lengths) const {
+                                  const QueryLengths& lengths, const kv::ContextChunkArgs* chunk) const {
   const DeviceInfo& device = context_->backend()->info();
   const Workspace layout = lay_out(source_, device, call);
-  KV_CHECK(check_call(source_, call, layout, workspace));
-  KV_CHECK(check_features(source_, call));
-  if (!readable) KV_CHECK(check_new_rows(source_, call));
-  KV_CHECK(check_tensors(source_, call, !readable && source_.append));
+  if (!chunk) {
+    KV_CHECK(check_call(source_, call, layout, workspace));
+    KV_CHECK(check_features(source_, call));
+    if (!readable) KV_CHECK(check_new_rows(source_, call));
+    KV_CHECK(check_tensors(source_, call, !readable && source_.append));
+  }
+  KV_TRY(in_two_passes, readable ? Result<bool>(false) : takes_two_passes(source_, device, call));
   KV_TRY(by_prefill, readable ? Result<bool>(false) : takes_prefill(source_, device, call));
-  const bool rotates_q = source_.k.is_transformed && (readable || !source_.rotates_queries);
-  const bool rotates_out = source_.v.is_transformed && (readable || !source_.rotates_output);
+  const bool rotates_q =
+      in_two_passes ? source_.k.stays_rotated : source_.k.is_transformed && (readable || !source_.rotates_queries);
+  const bool rotates_out =
+      in_two_passes ? source_.v.stays_rotated : source_.v.is_transformed && (readable || !source_.rotates_output);
   const bool is_paged = source_.page_tokens > 0;
 
   LaunchReport report;
@@ -224,11 +234,22 @@ Result<LaunchReport> Program::run(bool readable, const AttentionCall& call, Devi
   };
 
   kv::Rows q = call.q, out = call.out;
+  const ContextChunks chunks = in_two_passes ? lay_out_context_chunks(source_, device, call) : ContextChunks{};
   if (rotates_q) {
-    q = dense_rows(source_, call, source_.k.rotated_dim, workspace + layout.rotated_q);
+    q = dense_rows(source_, call, source_.k.rotated_dim,
+                   workspace + (in_two_passes ? chunks.rotated_q : layout.rotated_q));
     if (lengths.is_first) KV_CHECK(rotate(Role::rotate_q, call.q, q));
   }
-  if (rotates_out) out = dense_rows(source_, call, source_.v.rotated_dim, workspace + layout.unrotated_out);
+  if (rotates_out)
+    out = dense_rows(source_, call, source_.v.rotated_dim,
+                     workspace + (in_two_passes ? chunks.unrotated_out : layout.unrotated_out));
+  if (in_two_passes) {
+    AttentionCall rotated = call;
+    rotated.q = q, rotated.out = out, rotated.scale = softmax_scale(source_, call);
+    KV_CHECK(run_two_passes(rotated, chunks, workspace, stream, lengths, report));
+    if (rotates_out && lengths.is_last) KV_CHECK(rotate(Role::rotate_out, out, call.out));
+    return finish_report(call, std::move(report));
+  }
 
   kv::AttentionArgs args{};
   args.q = q;
@@ -256,8 +277,9 @@ Result<LaunchReport> Program::run(bool readable, const AttentionCall& call, Devi
     args.scheduler = prefill_schedule(source_, device, call);
     take_splits();
     const Grid grid{static_cast<unsigned>(args.scheduler.blocks), 1, 1};
-    KV_CHECK(is_paged ? step_attention(Role::prefill, grid, kv::PagedAttentionArgs{args, call.k_table, call.v_table})
-                      : step_attention(Role::prefill, grid, args));
+    KV_CHECK(chunk      ? step_attention(Role::prefill, grid, kv::ContextChunkAttentionArgs{args, *chunk})
+             : is_paged ? step_attention(Role::prefill, grid, kv::PagedAttentionArgs{args, call.k_table, call.v_table})
+                        : step_attention(Role::prefill, grid, args));
   } else {
     const bool is_merged_apart = needs_merge_kernel(source_, device, call);
     take_splits();

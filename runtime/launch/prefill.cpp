@@ -37,21 +37,13 @@ long long splits_of(const DeviceInfo& device, long long tiles) {
   return tiles >= 2 * blocks ? 1 : kv::work_tile_splits(static_cast<kv::u32>(tiles), static_cast<kv::u32>(blocks));
 }
 
-// Work tiles of a call, at most. A work tile has rows of one sequence, so in a ragged batch each sequence may have one
-// more than its rows fill.
-long long all_work_tiles(const ProgramSource& source, const AttentionCall& call) {
-  if (!call.query_starts) return work_tiles(source, call, queries_of(source, call)) * call.sequences;
-  const long long filled = call.query_rows * source.q_heads_per_kv / std::max(source.prefill_rows, 1);
-  return (filled + call.sequences) * call.kv_heads;
-}
-
 // Queries of a sequence that takes prefill, at least.
 int least_queries(const ProgramSource& source, const AttentionCall& call) {
   return call.many_rows == ManyRows::prefill ? 1 : source.least_prefill_queries;
 }
 
 bool splits_prefill(const ProgramSource& source, const AttentionCall& call) {
-  return all_work_tiles(source, call) <= kMostCounters;
+  return work_tile_count(source, call) <= kMostCounters;
 }
 
 // KV splits of a work tile, at most, by the work tiles of its sequence.
@@ -72,10 +64,17 @@ bool fills_device(const ProgramSource& source, const DeviceInfo& device, const A
   const long long splits = call.lengths ? 1 : prefill_splits(source, device, call);
   const long long most = multiprocessors(device),
                   blocks = call.blocks > 0 ? std::min<long long>(call.blocks, most) : most;
-  return 4 * all_work_tiles(source, call) * splits >= 3 * blocks;
+  return 4 * work_tile_count(source, call) * splits >= 3 * blocks;
 }
 
 }  // namespace
+
+// A work tile has rows of one sequence, so in a ragged batch each sequence may have one more than its rows fill.
+long long work_tile_count(const ProgramSource& source, const AttentionCall& call) {
+  if (!call.query_starts) return work_tiles(source, call, queries_of(source, call)) * call.sequences;
+  const long long filled = call.query_rows * source.q_heads_per_kv / std::max(source.prefill_rows, 1);
+  return (filled + call.sequences) * call.kv_heads;
+}
 
 Result<bool> takes_prefill(const ProgramSource& source, const DeviceInfo& device, const AttentionCall& call) {
   const bool has_prefill = source.kernels.count(Role::prefill) != 0;
@@ -83,10 +82,25 @@ Result<bool> takes_prefill(const ProgramSource& source, const DeviceInfo& device
     return fail(Code::unsupported, fmt::format("program {} has no prefill kernel", source.id), {},
                 {"`kvjit explain` says why"});
   if (has_prefill && source.kernels.count(Role::decode) == 0) return true;  // a bucket
+  if (call.many_rows == ManyRows::two_pass) return false;
   if (!has_prefill || call.many_rows != ManyRows::chosen) return has_prefill && call.many_rows == ManyRows::prefill;
   if (!device.is_gpu) return false;  // it is chosen for speed alone
   return source.prefill_choice == PrefillChoice::always ||
          (source.prefill_choice == PrefillChoice::if_full && fills_device(source, device, call));
+}
+
+Result<bool> takes_two_passes(const ProgramSource& source, const DeviceInfo& device, const AttentionCall& call) {
+  if (call.many_rows == ManyRows::two_pass) {
+    if (source.second_pass.empty())
+      return fail(Code::unsupported, fmt::format("program {} has no prefill in two passes", source.id), {},
+                  {"`kvjit explain` says why"});
+    if (call.query_starts)
+      return fail(Code::unsupported, "prefill in two passes of a ragged batch: its sequences may have few queries", {},
+                  {"calls in which all sequences have the same number of queries"});
+    return true;
+  }
+  return call.many_rows == ManyRows::chosen && device.is_gpu && !call.query_starts &&
+         source.least_two_pass_queries > 0 && queries_of(source, call) >= source.least_two_pass_queries;
 }
 
 int prefill_splits(const ProgramSource& source, const DeviceInfo& device, const AttentionCall& call) {
@@ -105,7 +119,7 @@ kv::SchedulerArgs prefill_schedule(const ProgramSource& source, const DeviceInfo
   schedule.splits_per_head = static_cast<kv::u32>(splits);
   schedule.split_boundary_tiles = least_split_tiles(device);
   const long long most = call.blocks > 0 ? call.blocks : multiprocessors(device);
-  schedule.blocks = static_cast<int>(std::clamp(all_work_tiles(source, call) * splits, 1ll, most));
+  schedule.blocks = static_cast<int>(std::clamp(work_tile_count(source, call) * splits, 1ll, most));
   return schedule;
 }
 
@@ -123,7 +137,7 @@ long long prefill_slots(const ProgramSource& source, const DeviceInfo& device, c
   if (source.kernels.count(Role::prefill) == 0) return 0;
   const int splits = prefill_splits(source, device, call);
   if (splits == 1) return 0;
-  const long long slots = all_work_tiles(source, call) * splits;
+  const long long slots = work_tile_count(source, call) * splits;
   if (!call.query_starts) return slots;
   const long long sequences = std::min<long long>(call.sequences, call.query_rows / least_queries(source, call) + 1);
   return std::min(slots, sequences * kv::kMostSplitRounds * multiprocessors(device));

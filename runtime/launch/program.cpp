@@ -8,6 +8,13 @@
 #include <utility>
 
 namespace kvjit {
+namespace {
+
+bool may_take_two_passes(const ProgramSource& source) {
+  return source.least_two_pass_queries > 0 && source.query_length >= source.least_two_pass_queries;
+}
+
+}  // namespace
 
 Result<std::shared_ptr<Program>> Program::create(std::shared_ptr<Context> context, ProgramSource source,
                                                  std::stop_token stop) {
@@ -26,12 +33,18 @@ Program::Program(std::shared_ptr<Context> context, std::shared_ptr<const Program
   for (const ProgramSource& bucket : source_.buckets)
     buckets_.push_back(
         std::make_unique<Program>(context_, std::shared_ptr<const ProgramSource>(shared_source_, &bucket)));
+  for (const ProgramSource& pass : source_.second_pass)
+    second_pass_ = std::make_unique<Program>(context_, std::shared_ptr<const ProgramSource>(shared_source_, &pass));
 }
 
 // The buckets that calls take are loaded at the same time. The CPU back-end loads each at the first call that takes it.
 Result<void> Program::load(std::stop_token stop) {
+  std::future<Result<void>> second_pass;
+  if (second_pass_ && context_->backend()->info().is_gpu && may_take_two_passes(source_))
+    second_pass = std::async(std::launch::async, [this, stop] { return second_pass_->load(stop); });
   for (const Role role : roles_of_attention())
     if (source_.kernels.count(role)) KV_CHECK(kernel(role, stop));
+  if (second_pass.valid()) KV_CHECK(second_pass.get());
   if (buckets_.empty() || !context_->backend()->info().is_gpu) return {};
   KV_TRY(taken, buckets_of(nullptr));
   std::vector<std::future<Result<void>>> loads;
@@ -65,6 +78,8 @@ std::vector<Program::LoadedKernel> Program::loaded_kernels() const {
     const std::lock_guard lock(mutex_);
     for (const auto& [role, record] : kernels_) loaded.push_back({role, &source_.kernels.at(role), &record});
   }
+  if (second_pass_)
+    for (const LoadedKernel& one : second_pass_->loaded_kernels()) loaded.push_back(one);
   for (const auto& bucket : buckets_)
     for (const LoadedKernel& one : bucket->loaded_kernels()) loaded.push_back(one);
   return loaded;
@@ -77,6 +92,15 @@ std::vector<Role> Program::roles_of_attention() const {
   if (source_.k.is_transformed && !source_.rotates_queries) roles.push_back(Role::rotate_q);
   // On a GPU calls take prefill or decode, unless they ask for the other one. The CPU back-end serves tests of both.
   const bool is_gpu = context_->backend()->info().is_gpu, has_prefill = source_.kernels.count(Role::prefill) != 0;
+  const bool may_take_two =
+      source_.least_two_pass_queries > 0 && source_.query_length >= source_.least_two_pass_queries;
+  if (is_gpu && may_take_two) {
+    roles.push_back(Role::dequantize_chunk_k);
+    roles.push_back(Role::dequantize_chunk_v);
+    if (source_.k.stays_rotated) roles.push_back(Role::rotate_q);
+    if (source_.v.stays_rotated) roles.push_back(Role::rotate_out);
+    if (!source_.varlen) return roles;
+  }
   const bool takes_prefill = has_prefill && (!is_gpu || source_.prefill_choice != PrefillChoice::never),
              takes_decode = !has_prefill || !is_gpu || source_.prefill_choice != PrefillChoice::always;
   if (takes_prefill) roles.push_back(Role::prefill);

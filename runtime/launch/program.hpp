@@ -18,7 +18,8 @@
 
 namespace kvjit {
 
-struct SideTokens;  // kv_checks.hpp
+struct ContextChunks;  // prefill.hpp
+struct SideTokens;     // kv_checks.hpp
 
 class Program {
  public:
@@ -80,6 +81,7 @@ class Program {
   mutable std::mutex mutex_;     // guards kernels_
   mutable std::map<Role, KernelRecord> kernels_;
   std::vector<std::unique_ptr<Program>> buckets_;  // of ProgramSource::buckets
+  std::unique_ptr<Program> second_pass_;           // of ProgramSource::second_pass, if that has one
   std::vector<Role> roles_of_attention() const;    // in launch order
   Result<void> load(std::stop_token stop);         // the kernels of attention
   // Run-time query lengths (varlen.cpp): queries of a sequence that a launch serves, and whether it is the first and
@@ -97,8 +99,14 @@ class Program {
   Result<LaunchReport> run_buckets(const AttentionCall& call, DevicePointer workspace, Stream stream) const;
   kv::CheckArgs check_args(const AttentionCall& call) const;
   Result<const KernelRecord*> kernel(Role role, std::stop_token stop = {}) const;
+  // chunk: of a second pass.
   Result<LaunchReport> run(bool readable, const AttentionCall& call, DevicePointer workspace, Stream stream,
-                           const QueryLengths& lengths) const;
+                           const QueryLengths& lengths, const kv::ContextChunkArgs* chunk = nullptr) const;
+  // Prefill in two passes (two_pass.cpp).
+  Result<void> run_two_passes(const AttentionCall& call, const ContextChunks& chunks, DevicePointer workspace,
+                              Stream stream, const QueryLengths& lengths, LaunchReport& report) const;
+  Result<void> dequantize_chunk(int side, const kv::BoundedCodecArgs& args, kv::CheckRecord* record, Stream stream,
+                                LaunchReport& report) const;
   Result<void> codec(int side, bool is_writing, const kv::CodecArgs& args, const kv::PageTable& table,
                      const CheckBounds& check, Stream stream) const;
   Result<void> check_codec(int side, bool is_writing, const kv::CodecArgs& args, const CacheCall& at) const;

@@ -17,7 +17,8 @@ Result<std::vector<Program::BucketLengths>> Program::buckets_of(const AttentionC
   const bool has_prefill = source_.prefill_rows > 0;
   const std::size_t decode_buckets = buckets_.size() - (has_prefill ? 1 : 0);
   const int most_by_decode = buckets_[decode_buckets - 1]->source_.query_length;
-  const ManyRows many_rows = call ? call->many_rows : ManyRows::chosen;
+  ManyRows many_rows = call ? call->many_rows : ManyRows::chosen;
+  if (many_rows == ManyRows::two_pass) many_rows = ManyRows::prefill;  // one bucket has both
   if (call && (call->queries < 1 || call->queries > source_.query_length))
     return refuse(fmt::format("{} queries of a sequence; program {} serves 1 to {}", call->queries, source_.id,
                               source_.query_length));

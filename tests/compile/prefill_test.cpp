@@ -8,7 +8,7 @@ namespace kvjit::test {
 namespace {
 
 TEST_CASE("prefill: few spills; none where rows are only copied") {
-  constexpr int kMostSpilled = 130, kMostSpilledByRows = 160, kMostSpilledByFeatures = 400,
+  constexpr int kMostSpilled = 130, kMostSpilledByRows = 160, kMostSpilledByChunks = 200, kMostSpilledByFeatures = 400,
                 kMostSpilledByMasks = 1000;  // bytes
   if (!is_known("sm_90a")) return;
   const Registry registry = must(Registry::load(embedded_files()));
@@ -48,6 +48,19 @@ TEST_CASE("prefill: few spills; none where rows are only copied") {
   add_featured(featured, "features = [\"causal\", \"alibi\"]");
   add_featured(masked, "features = [\"mask\"]");
   add(masked, "[k]\nformat = \"turbo_split_54\"\n[v]\nformat = \"turbo_split_54\"\n");  // masks of outliers
+  // The second pass of two spills behind the loop over tiles, and only reads it back behind the first chunk.
+  Kernels chunks;
+  for (const char* keys : {"", "head_dim = 256\n"}) {
+    const std::string toml = fmt::format(
+        "k = {{ format = \"kv4\" }}\nv = {{ format = \"kv4\" }}\n[attention]\nq_heads_per_kv = 4\nquery_length = "
+        "2048\nfeatures = [\"causal\"]\n{}",
+        keys);
+    const Spec spec = must(parse_specs(toml, keys)).front();
+    const ProgramSource program = must(make_program(must(resolve(spec, registry, "sm_90a")), registry));
+    chunks.add(second_pass_of(program)->kernels.at(Role::prefill));
+    copied.add(program.kernels.at(Role::dequantize_chunk_k));
+  }
+  chunks.compile(kThreads, kMostSpilledByChunks);
   copied.compile(kThreads);
   unpacked.compile(kThreads, kMostSpilled);
   rows.compile(kThreads, kMostSpilledByRows);

@@ -89,6 +89,39 @@ TEST_CASE("prefill: formats, layouts, ragged lengths, any number of blocks") {
     }
 }
 
+TEST_CASE("prefill in two passes: formats, layouts, contexts of one chunk and of several") {
+  const auto device = gpu();
+  const std::string arch = device->backend()->info().arch;
+  if (!arch.starts_with("sm_90")) return skip("prefill needs wgmma");
+  const std::vector<int> lengths = {700, 0, 5, 128, 257};
+  const auto check = [&](const Case& test) {
+    const Planned one = planned(registry(), test, arch);
+    INFO(one.test.name());
+    REQUIRE(one.source.second_pass.size() == 1);
+    Judge judge(device, one, int(lengths.size()), lengths[0]);
+    KernelHarness::Call call{0, lengths, 0, false};
+    call.many_rows = ManyRows::two_pass;
+    for (const std::size_t context_chunk_bytes : {std::size_t{0}, std::size_t{1}, std::size_t{300} << 10}) {
+      call.context_chunk_bytes = context_chunk_bytes;
+      for (const int blocks : {0, 3}) {
+        call.blocks = blocks;
+        judge.check(call);
+      }
+      const auto first = must(judge.attend(call)).out;
+      for (int i = 0; i < 100; ++i) CHECK(must(judge.attend(call)).out == first);
+    }
+  };
+  for (const char* format : {"kv4", "tbq4_0", "q4_0", "q8_0", "fp8_e4m3", "kv3", "kv2", "vllm_k4_nc", "turbo4_qjl68",
+                             "turbo_split_54", "tbq4_dense_qsfirst_raw"}) {
+    check({format, format, 128, 4, 70, Layout::planar, true});
+    check({format, "kv4", 128, 4, 70, Layout::rows, true});
+    check({"f16", format, 128, 3, 50, Layout::paged, false, 0, 16});
+  }
+  for (const char* format : {"tbqp4_0", "tbq4_dense256_qsfirst_raw", "kv4"})
+    check({format, format, 256, 4, 40, Layout::planar, true});
+  check({"q8_0", "kv4", 192, 4, 40, Layout::planar, true, 128});
+}
+
 TEST_CASE("run-time query lengths: any number of queries, and ragged batches of decode and prefill") {
   const auto device = gpu();
   const std::string arch = device->backend()->info().arch;

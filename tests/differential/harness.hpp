@@ -203,8 +203,8 @@ class Judge {
     const LaunchReport& report = outcome.report;
     CHECK_MESSAGE(report.k_reader == problem_.k.name, name_);
     CHECK_MESSAGE(report.v_reader == problem_.v.name, name_);
-    CHECK_MESSAGE(report.converted_bytes == 0, name_);
-    if (call.many_rows == ManyRows::prefill)
+    CHECK_MESSAGE((report.converted_bytes > 0) == (call.many_rows == ManyRows::two_pass), name_);
+    if (call.many_rows == ManyRows::prefill || call.many_rows == ManyRows::two_pass)
       CHECK_MESSAGE(std::any_of(report.kernels.begin(), report.kernels.end(),
                                 [](const std::string& kernel) { return kernel.rfind("prefill.", 0) == 0; }),
                     name_);

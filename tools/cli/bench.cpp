@@ -503,12 +503,13 @@ void add_bench_verb(CLI::App& app, Cli& cli) {
                  "tell a call its sequences' lengths in device memory, as captured graphs do")
       ->excludes(write);
   const auto choose = [args](const std::string& kernel) {
-    args->many_rows = kernel == "decode"    ? ManyRows::decode
-                      : kernel == "prefill" ? ManyRows::prefill
-                                            : ManyRows::chosen;
+    args->many_rows = kernel == "decode"     ? ManyRows::decode
+                      : kernel == "prefill"  ? ManyRows::prefill
+                      : kernel == "two-pass" ? ManyRows::two_pass
+                                             : ManyRows::chosen;
   };
-  one_of(verb->add_option_function<std::string>("--kernel", choose, "what attends where a program has both kernels"),
-         {"chosen", "decode", "prefill"})
+  one_of(verb->add_option_function<std::string>("--kernel", choose, "what attends where a program has several kernels"),
+         {"chosen", "decode", "prefill", "two-pass"})
       ->excludes(write)
       ->default_str("chosen");
   whole_number(verb->add_option("--repeats", args->repeats, "timed graphs of 20 calls; the median counts"), "N", 1,

@@ -92,6 +92,18 @@ int most_by_decode(const ProgramSource& source) {
   return most;
 }
 
+// The kernels that attend, and how a call asks for them.
+struct Way {
+  Role role;
+  ManyRows many_rows;
+};
+std::vector<Way> ways_of(const ProgramSource& source) {
+  std::vector<Way> ways{{Role::decode, ManyRows::decode}, {Role::reference, ManyRows::chosen}};
+  if (source.prefill_rows > 0) ways.push_back({Role::prefill, ManyRows::prefill});
+  if (second_pass_of(source)) ways.push_back({Role::prefill, ManyRows::two_pass});
+  return ways;
+}
+
 // longest: one more length besides those around a tile; 0: none.
 Result<Verdict> verify_one(const Spec& spec, int longest, const Registry& registry,
                            const std::shared_ptr<Context>& context) {
@@ -138,7 +150,6 @@ Result<Verdict> verify_one(const Spec& spec, int longest, const Registry& regist
                                    problem.head_dim));
   std::vector<std::string> features = problem.features.names();
   if (problem.causal) features.insert(features.begin(), "causal");
-  const bool has_prefill = source.prefill_rows > 0;
   for (const int queries : query_lengths)
     for (const int tokens : {1, tile - 1, tile, tile + 1, 257, queries + 1, longest}) {
       // A call always has at least as many tokens as queries.
@@ -160,13 +171,12 @@ Result<Verdict> verify_one(const Spec& spec, int longest, const Registry& regist
       set_new_tokens(harness, problem, {&inputs[0], &inputs[1]}, tokens);
       if (problem.append)
         for (const int side : {0, 1}) KV_CHECK(corrupt_new_tokens(harness, problem, side, stored[side], tokens));
-      for (const Role role : {Role::decode, Role::prefill, Role::reference}) {
-        if (role == Role::prefill && !has_prefill) continue;
+      for (const auto& [role, many_rows] : ways_of(source)) {
         if (role == Role::decode && queries > most_by_decode(source)) continue;
         const bool is_reference = role == Role::reference;
         KernelHarness::Call call{tokens, {}, 0, is_reference};
         if (problem.varlen) call.queries = queries;
-        call.many_rows = role == Role::prefill ? ManyRows::prefill : ManyRows::decode;
+        call.many_rows = many_rows;
         KV_TRY(outcome, harness.attend(q, call));
         const double error = difference(outcome.out, exact, problem.v_dim()).relative_l2;
         double& worst = is_reference ? verdict.reference : verdict.attention;
@@ -186,7 +196,8 @@ Result<Verdict> verify_one(const Spec& spec, int longest, const Registry& regist
         verdict.require(is_within(lse, kMaxKernelError) && outcome.lse.empty() != problem.features.lse,
                         fmt::format("lse of {} over {} tokens: error {:.2e}", to_string(role), tokens, lse));
         // Run-time query lengths have a kernel of the role for each range of queries.
-        const std::string kernel = problem.varlen ? fmt::format("{}.", to_string(role)) : source.kernels.at(role).name;
+        const ProgramSource& owner = many_rows == ManyRows::two_pass ? *second_pass_of(source) : source;
+        const std::string kernel = problem.varlen ? fmt::format("{}.", to_string(role)) : owner.kernels.at(role).name;
         const auto has_role = [&](const std::string& name) { return name.starts_with(kernel); };
         verdict.require(std::count_if(outcome.report.kernels.begin(), outcome.report.kernels.end(), has_role) == 1,
                         fmt::format("the launch ran {}, not {}", fmt::join(outcome.report.kernels, ", "), kernel));
@@ -202,10 +213,10 @@ Result<Verdict> verify_one(const Spec& spec, int longest, const Registry& regist
         verdict.require(report.features == features,
                         fmt::format("the launch had the features {}, not {}", fmt::join(report.features, ", "),
                                     fmt::join(features, ", ")));
-        verdict.require(
-            report.k_reader == problem.k.name && report.v_reader == problem.v.name && report.converted_bytes == 0,
-            fmt::format("read K as {} and V as {}, converted {} bytes", report.k_reader, report.v_reader,
-                        report.converted_bytes));
+        verdict.require(report.k_reader == problem.k.name && report.v_reader == problem.v.name &&
+                            (report.converted_bytes > 0) == (many_rows == ManyRows::two_pass),
+                        fmt::format("read K as {} and V as {}, converted {} bytes", report.k_reader, report.v_reader,
+                                    report.converted_bytes));
       }
     }
   if (problem.page_tokens > 0) {

@@ -110,14 +110,16 @@ Result<void> check_report(const FuzzCase& one, const Ran& ran, ManyRows many_row
   if (one.leaves_sinks) std::erase(features, "sinks");
   if (report.features != features)
     return differs(fmt::format("the launch had the features {}, not {}", report.features, features));
-  if (report.k_reader != problem.k.name || report.v_reader != problem.v.name || report.converted_bytes != 0)
+  if (report.k_reader != problem.k.name || report.v_reader != problem.v.name ||
+      (report.converted_bytes > 0) != (many_rows == ManyRows::two_pass))
     return differs(fmt::format("the launch read {} and {} and converted {} bytes", report.k_reader, report.v_reader,
                                report.converted_bytes));
-  const Role role = one.call.is_reference            ? Role::reference
-                    : many_rows == ManyRows::prefill ? Role::prefill
-                                                     : Role::decode;
+  const Role role = one.call.is_reference           ? Role::reference
+                    : many_rows == ManyRows::decode ? Role::decode
+                                                    : Role::prefill;
   // Run-time query lengths have a kernel of the role for each range of queries.
-  const ProgramSource& source = ran.program->source();
+  const ProgramSource& source =
+      many_rows == ManyRows::two_pass ? *second_pass_of(ran.program->source()) : ran.program->source();
   const std::string kernel = problem.varlen ? fmt::format("{}.", to_string(role)) : source.kernels.at(role).name;
   const auto has_role = [&](const std::string& name) { return name.starts_with(kernel); };
   if (std::none_of(report.kernels.begin(), report.kernels.end(), has_role))
@@ -201,10 +203,12 @@ Result<void> run(const FuzzCase& one, const Ran& ran, const std::shared_ptr<Cont
   harness.set_features(inputs);
   const auto count = static_cast<std::size_t>(all * heads * problem.head_dim);
   const auto q = rounded_to(problem.q_type, heavy_tailed(one.seed + 7, count, problem.head_dim));
-  // Programs that have both kernels for many query rows are judged by either, in turn.
+  // Programs that have several kernels for many query rows are judged by each, in turn.
   KernelHarness::Call call = one.call;
-  const bool has_prefill = ran.program->source().prefill_rows > 0;
-  call.many_rows = has_prefill && one.seed % 2 == 0 ? ManyRows::prefill : ManyRows::decode;
+  std::vector<ManyRows> ways{ManyRows::decode};
+  if (ran.program->source().prefill_rows > 0) ways.push_back(ManyRows::prefill);
+  if (second_pass_of(ran.program->source()) && !is_ragged) ways.push_back(ManyRows::two_pass);
+  call.many_rows = call.is_reference ? ManyRows::decode : ways[one.seed % ways.size()];
   KV_TRY(outcome, harness.attend(q, call));
   KV_CHECK(check_report(one, ran, call.many_rows, outcome.report));
   KV_CHECK(check_numbers(one, problem, harness, sides, q, outcome, judged));

@@ -342,6 +342,7 @@ Result<KernelHarness::Launch> KernelHarness::prepare(std::span<const float> q_of
   c.kv_heads = shape_.kv_heads;
   c.blocks = call.blocks;
   c.many_rows = call.many_rows;
+  c.context_chunk_bytes = call.context_chunk_bytes;
   c.k_tensor_scale = tensor_scale_[0];
   c.v_tensor_scale = tensor_scale_[1];
   c.check = bounds();

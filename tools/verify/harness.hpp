@@ -77,8 +77,9 @@ class KernelHarness {
     QueryPlaces q = {};         // places of the rows of the queries
     QueryPlaces out = {};       // places of the rows of the output
     ManyRows many_rows = ManyRows::chosen;
-    int queries = 0;                     // of every sequence, of a ragged batch at most; 0: as many as there are
-    std::vector<int> query_counts = {};  // a ragged batch: queries of each sequence
+    int queries = 0;                      // of every sequence, of a ragged batch at most; 0: as many as there are
+    std::vector<int> query_counts = {};   // a ragged batch: queries of each sequence
+    std::size_t context_chunk_bytes = 0;  // prefill in two passes: AttentionCall::context_chunk_bytes
   };
   struct Outcome {
     std::vector<float> out;  // for each sequence [q_heads][its queries][head_dim]

@@ -23,7 +23,7 @@ Source emit_codec(const CodecPlan& plan, const Registry& registry) {
   w.line("// ======== the plan ========\nnamespace kv {{\n");
   const std::string rows = rows_name(plan, "StoredFormat");
   write_format(w, f, plan.head_dim, rows, plan.is_planar, codec_paging(plan.page_tokens));
-  write_slots(w, plan, "StoredFormat", rows);
+  write_row_places(w, plan, "StoredFormat", rows);
   write_domain(w, f, !plan.is_quantize);
   const int warp_bytes = plan.is_quantize ? writer_bytes(f, plan.head_dim) : 0;
   if (plan.is_quantize) write_encoder(w, f, "StoredFormat", "RowEncoder", plan.is_planar);

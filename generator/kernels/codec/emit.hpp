@@ -21,13 +21,13 @@ namespace emit {
 // The struct of arguments that a kernel over a side takes, and its size.
 const char* codec_args(const CodecPlan& plan);
 int codec_args_bytes(const CodecPlan& plan);
-// The fragments of pages and slots that the side needs.
+// The fragments of pages, slots and lengths that the side needs.
 void codec_fragments(Writer& w, const CodecPlan& plan);
-// Writes a format by slots: struct `type` over struct `rows`, which is the same format without slots. For plans without
-// slots nothing is written, and rows_name gives `rows` the name `type`.
-void write_slots(Writer& w, const CodecPlan& plan, const std::string& type, const std::string& rows);
+// Writes a format by slots, or with lengths: struct `type` over struct `rows`, which is the same format without them.
+// For plans without either nothing is written, and rows_name gives `rows` the name `type`.
+void write_row_places(Writer& w, const CodecPlan& plan, const std::string& type, const std::string& rows);
 inline std::string rows_name(const CodecPlan& plan, const std::string& type) {
-  return plan.slots.empty() ? type : "Plain" + type;
+  return plan.slots.empty() && !plan.has_lengths ? type : "Plain" + type;
 }
 
 }  // namespace emit

@@ -1,15 +1,18 @@
-// Arguments of kernels over one side of a cache: the struct of templates/args, and the format by slots.
+// Arguments of kernels over one side of a cache: the struct of templates/args, and the format by slots or with lengths.
 // SPDX-License-Identifier: MIT
+#include "args/context_chunks.cuh"
 #include "args/operations.cuh"
 #include "generator/kernels/codec/emit.hpp"
 
 namespace kvjit::emit {
 
 const char* codec_args(const CodecPlan& plan) {
+  if (plan.has_lengths) return "BoundedCodecArgs";
   return !plan.slots.empty() ? "IndexedCodecArgs" : plan.page_tokens > 0 ? "PagedCodecArgs" : "CodecArgs";
 }
 
 int codec_args_bytes(const CodecPlan& plan) {
+  if (plan.has_lengths) return sizeof(kv::BoundedCodecArgs);
   return !plan.slots.empty()    ? sizeof(kv::IndexedCodecArgs)
          : plan.page_tokens > 0 ? sizeof(kv::PagedCodecArgs)
                                 : sizeof(kv::CodecArgs);
@@ -18,17 +21,20 @@ int codec_args_bytes(const CodecPlan& plan) {
 void codec_fragments(Writer& w, const CodecPlan& plan) {
   if (plan.page_tokens > 0) w.fragment("formats/stored_pages.cuh");
   if (!plan.slots.empty()) w.fragment("formats/stored_slots.cuh");
+  if (plan.has_lengths) w.fragment("formats/stored_lengths.cuh");
 }
 
-void write_slots(Writer& w, const CodecPlan& plan, const std::string& type, const std::string& rows) {
-  if (plan.slots.empty()) return;
+void write_row_places(Writer& w, const CodecPlan& plan, const std::string& type, const std::string& rows) {
+  if (plan.slots.empty() && !plan.has_lengths) return;
   const kv::CodecArgs args{};
+  const auto side_at = int(reinterpret_cast<const char*>(&args.side) - reinterpret_cast<const char*>(&args));
   const Format& f = plan.format;
-  w.line("// Tokens by slots; negative slots have the scratch row.");
+  w.line("// Tokens {} the scratch row.",
+         plan.has_lengths ? "of sequences; those behind the end of one have" : "by slots; negative slots have");
   w.line("alignas(16) KV_SCRATCH u8 kScratchRow[{}];", f.row_bytes(f.stored_dim(plan.head_dim)) + 16);
-  w.line("struct {} : {} {{\n  using Rows = {};\n  using Slot = {};", type, rows, rows, plan.slots);
-  w.line("  static constexpr int kSideAt = {};",
-         int(reinterpret_cast<const char*>(&args.side) - reinterpret_cast<const char*>(&args)));
+  w.line("struct {} : {} {{\n  using Rows = {};", type, rows, rows);
+  if (!plan.slots.empty()) w.line("  using Slot = {};", plan.slots);
+  w.line("  static constexpr int {} = {};", plan.has_lengths ? "kLengthsFrom" : "kSideAt", side_at);
   w.line("  KV_DEVICE static u8* scratch_row() {{ return kScratchRow; }}\n}};\n");
 }
 

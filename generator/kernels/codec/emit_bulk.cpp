@@ -112,7 +112,7 @@ Source emit_blocks(const CodecPlan& codec, const BulkPlan& plan, const BulkKerne
   w.line("// ======== the plan ========\nnamespace kv {{\n");
   const std::string rows = rows_name(codec, "StoredFormat");
   write_format(w, f, head_dim, rows, true, codec_paging(page_tokens));
-  write_slots(w, codec, "StoredFormat", rows);
+  write_row_places(w, codec, "StoredFormat", rows);
   write_domain(w, f, !call.is_quantize);
   if (call.is_quantize) {
     write_encoder(w, f, "StoredFormat", "RowEncoder", true);
@@ -149,7 +149,7 @@ Source emit_bulk(const CodecPlan& codec, const BulkPlan& plan, const BulkKernel&
   w.line("struct {} {{\n  static constexpr bool kIsPlanar = {};", rows_name(codec, "Stored"), flag(codec.is_planar));
   write_paging(w, codec_paging(page_tokens));
   w.line("}};");
-  write_slots(w, codec, "Stored", rows_name(codec, "Stored"));
+  write_row_places(w, codec, "Stored", rows_name(codec, "Stored"));
   w.line("struct Plan : BulkDefaults {{\n  using F = Stored;");
   w.line("  static constexpr int kHeadDim = {}, kWarps = {}, kThreads = {}, kBits = {};", head_dim, kernel.warps,
          kernel.warps * 32, f.codes().bits);

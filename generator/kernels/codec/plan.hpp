@@ -23,9 +23,11 @@ struct CodecPlan {
   int page_tokens = 0;  // tokens of a page in layout paged, else 0
   bool checks = false;  // the kernel runs only if its call has passed the checks
   std::string arch;
-  std::string slots = {};  // kernels by slots: the type of a slot; "": tokens are numbered from a first one on
+  std::string slots = {};    // kernels by slots: the type of a slot; "": tokens are numbered from a first one on
+  bool has_lengths = false;  // dequantize: sequences have lengths in device memory, behind which nothing is read
   std::string layout() const {
-    return layout_name(is_planar, page_tokens) + (slots.empty() ? "" : "." + slots) + (checks ? ".checked" : "");
+    return layout_name(is_planar, page_tokens) + (slots.empty() ? "" : "." + slots) + (has_lengths ? ".lengths" : "") +
+           (checks ? ".checked" : "");
   }
 };
 

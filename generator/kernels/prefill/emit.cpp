@@ -3,8 +3,8 @@
 // SPDX-License-Identifier: MIT
 #include "generator/kernels/prefill/emit.hpp"
 
+#include "args/context_chunks.cuh"
 #include "args/features.cuh"
-#include "args/page_table.cuh"
 #include "args/varlen.cuh"
 #include "generator/kernels/decode/emit.hpp"
 
@@ -21,6 +21,7 @@ Source emit_prefill(const PrefillPlan& plan, const Registry& registry) {
     w.fragment("kernels/prefill/features.cuh");
   }
   if (plan.varlen) w.fragment("kernels/prefill/varlen.cuh");
+  if (plan.over_context_chunks) w.fragment("kernels/prefill/context_chunks.cuh");
   const bool is_paged = plan.page_tokens > 0;
   if (is_paged) w.fragment("kernels/decode/paged.cuh");
   w.check_first(plan.checks);
@@ -79,10 +80,14 @@ Source emit_prefill(const PrefillPlan& plan, const Registry& registry) {
     return int((plan.features.any() ? sizeof(kv::Featured<Args>) : sizeof(Args)) +
                (plan.varlen ? sizeof(kv::VarlenArgs) : 0));
   };
+  const char* const args = plan.over_context_chunks ? "ContextChunkAttentionArgs"
+                           : is_paged               ? "PagedAttentionArgs"
+                                                    : "AttentionArgs";
+  const int args_bytes = plan.over_context_chunks ? bytes_of(kv::ContextChunkAttentionArgs{})
+                         : is_paged               ? bytes_of(kv::PagedAttentionArgs{})
+                                                  : bytes_of(kv::AttentionArgs{});
   return finish(w, name, plan.arch.name,
-                {"prefill", is_paged ? "PagedAttentionArgs" : "AttentionArgs", plan.threads(), plan.shared_bytes,
-                 is_paged ? bytes_of(kv::PagedAttentionArgs{}) : bytes_of(kv::AttentionArgs{}), plan.features.any(),
-                 plan.varlen});
+                {"prefill", args, plan.threads(), plan.shared_bytes, args_bytes, plan.features.any(), plan.varlen});
 }
 
 }  // namespace kvjit

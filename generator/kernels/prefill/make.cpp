@@ -1,26 +1,30 @@
-// make_prefill: plans and emits prefill. Where it does not serve a problem, decode does, in query chunks, and a
-// decision says why.
+// make_prefill: plans and emits prefill, in one pass and in two. Where neither serves a problem, decode does, in query
+// chunks, and a decision says why.
 // SPDX-License-Identifier: MIT
 #include "generator/kernels/families.hpp"
 #include "generator/kernels/prefill/emit.hpp"
+#include "generator/kernels/prefill/two_pass.hpp"
 
 namespace kvjit {
 
 Result<void> make_prefill(const FamilyInput& input, ProgramSource& program) {
   auto plan = plan_prefill(input.problem);
-  if (!plan) {
-    if (plan.error().code != Code::unsupported) return tl::unexpected(plan.error());
-    program.decisions.push_back({"prefill", "none: query chunks of decode", plan.error().message, {}});
-    return {};
+  if (!plan && plan.error().code != Code::unsupported) return tl::unexpected(plan.error());
+  if (plan) {
+    plan->name = input.problem.id + "." + input.problem.arch.name;
+    program.prefill_rows = plan->rows();
+    program.rotates_queries = plan->rotates_queries;  // by the same rule as decode
+    program.rotates_output = plan->rotates_output;
+    program.prefill_choice = plan->choice;
+    program.least_prefill_queries = plan->least_queries;
+    program.decisions.insert(program.decisions.end(), plan->decisions.begin(), plan->decisions.end());
+    program.kernels[Role::prefill] = emit_prefill(*plan, input.registry);
   }
-  plan->name = input.problem.id + "." + input.problem.arch.name;
-  program.prefill_rows = plan->rows();
-  program.rotates_queries = plan->rotates_queries;  // by the same rule as decode
-  program.rotates_output = plan->rotates_output;
-  program.prefill_choice = plan->choice;
-  program.least_prefill_queries = plan->least_queries;
-  program.decisions.insert(program.decisions.end(), plan->decisions.begin(), plan->decisions.end());
-  program.kernels[Role::prefill] = emit_prefill(*plan, input.registry);
+  const auto two = add_two_passes(input, plan ? &*plan : nullptr, program);
+  if (!two && two.error().code != Code::unsupported) return two;
+  if (!plan)
+    program.decisions.push_back(
+        {"prefill", two ? "not in one pass" : "none: query chunks of decode", plan.error().message, {}});
   return {};
 }
 

@@ -28,8 +28,9 @@ struct PrefillPlan : AttentionShape {
       producer_warps = 4,  // one or two warpgroups
       stages = 2;  // of K, and of V, as halves; heads of more than 128 dimensions leave room and registers for one
   PrefillChoice choice = PrefillChoice::never;
-  int least_queries = 1;  // with run-time query lengths: sequences of fewer queries are faster by decode
-  int query_bytes = 0;    // of the queries of one consumer, where its output passes through as floats
+  bool over_context_chunks = false;  // the second pass of two: it attends to a chunk of the context
+  int least_queries = 1;             // with run-time query lengths: sequences of fewer queries are faster by decode
+  int query_bytes = 0;               // of the queries of one consumer, where its output passes through as floats
   int output_passes = 1;
   // Shared memory of a block, in bytes from its start: the queries of both consumers, the stages of K and of V,
   // barriers, the stages of scales of scores, ones in their place; then tables, and the producer's rings.

@@ -102,6 +102,13 @@ KV_DEVICE void finish_products(float (&sums)[kSums], int group) {
   settle_sums(sums);
 }
 
+// Whether the sums of a work tile are over all tokens that it sees. Plans over chunks of the context have an overload
+// in kernels/prefill/context_chunks.cuh.
+template <class Plan, class Args, class Softmax, int kBlocks, int kSums>
+KV_DEVICE bool finish_context_chunk(const Args&, const WorkTile&, Softmax (&)[kBlocks], float (&)[kBlocks][kSums]) {
+  return true;
+}
+
 template <class Plan, class Args>
 KV_DEVICE void consume(const Args& args) {
   using Stages = kv::Stages<Plan>;
@@ -220,6 +227,7 @@ KV_DEVICE void consume(const Args& args) {
     first_row = work.first_row + group * (kBlocks * kBlockRows);
     sync_team<4>();  // all warps have left the queries
     if (warp_uniform(work.splits > 1) && !merge_splits<Plan>(args, work, softmax, o)) continue;
+    if (!finish_context_chunk<Plan>(args, work, softmax, o)) continue;
     KV_UNROLL
     for (int b = 0; b < kBlocks; ++b) {
       float factor[2];

@@ -300,20 +300,25 @@ KV_DEVICE void produce(const Args& args) {
 }
 
 // Copies the warp's tokens of a tile of f16 rows to their places in an operand; tokens that do not exist become zeros.
+// stored_from: the token of the first stored row.
 template <class Plan, class Side>
-KV_DEVICE void copy_rows(SharedAddress operand, const CacheSide& side, const WorkTile& work, int tile) {
+KV_DEVICE void copy_rows(SharedAddress operand, const CacheSide& side, const WorkTile& work, int tile,
+                         int stored_from) {
   constexpr int kChunks = Side::kRowBytes / 16, kStep = 32 / kChunks;  // of a row; rows a step
   const i64 stride = Side::kIsPlanar ? Side::kRowBytes : side.codes_token_stride;
+  // Of 24 chunks a row the last eight lanes have none.
+  const bool has_chunk = kStep * kChunks == 32 || lane() < kStep * kChunks;
   const int chunk = lane() % kChunks, row = warp() * Plan::kTile + lane() / kChunks, first = tile * Plan::kTokens + row;
   const u8* const rows = side.codes + work.sequence * side.codes_sequence_stride + work.head * side.codes_head_stride;
-  const u8* from = rows + first * stride + chunk * 16;
+  const u8* from = rows + (first - stored_from) * stride + chunk * 16;
   const bool is_aligned = Side::kIsPlanar || ((i64)rows | stride) % 16 == 0;
   if (warp_uniform(is_aligned && (tile + 1) * Plan::kTokens <= work.length)) {
     KV_UNROLL
     for (int i = 0; i < Plan::kTile; i += kStep, from += kStep * stride)
-      copy_async<16>(operand_chunk(operand, row + i, chunk), from, 16);
+      if (has_chunk) copy_async<16>(operand_chunk(operand, row + i, chunk), from, 16);
     return;
   }
+  if (!has_chunk) return;
   KV_NO_UNROLL
   for (int i = 0; i < Plan::kTile; i += kStep, from += kStep * stride) {
     const bool exists = first + i < work.length;
@@ -334,15 +339,16 @@ KV_DEVICE void copy_rows(SharedAddress operand, const CacheSide& side, const Wor
 template <class Plan, class Args>
 KV_DEVICE void produce_f16(const Args& args) {
   const auto works = work_tiles_of<Plan>(args);
+  const int stored_from = context_of<Plan>(args).stored_from();
   WorkTile work;
   int n = 0;
   const auto next = [&](bool is_v, int tile) {
     wait_phase(Stages<Plan>::empty(is_v, n), Stages<Plan>::parity(n) ^ 1);
     const SharedAddress to = Stages<Plan>::operand(is_v, n);
     if (is_v)
-      copy_rows<Plan, typename Plan::V>(to, args.v, work, tile);
+      copy_rows<Plan, typename Plan::V>(to, args.v, work, tile, stored_from);
     else
-      copy_rows<Plan, typename Plan::K>(to, args.k, work, tile);
+      copy_rows<Plan, typename Plan::K>(to, args.k, work, tile, stored_from);
     copy_commit();
     if constexpr (Plan::kStages == 1) {
       // The next copies wait until this stage is left, so it is announced before them.

@@ -94,11 +94,23 @@ KV_DEVICE PlainRange<Plan> range_of(const Args&) {
   return {};
 }
 
-template <class Plan, class Range, class List>
+// The tokens that a launch attends to: all that its rows see. Plans over chunks of the context have an overload in
+// kernels/prefill/context_chunks.cuh.
+struct WholeContext {
+  KV_DEVICE int first(int token) const { return token; }
+  KV_DEVICE int end(int token) const { return token; }
+  KV_DEVICE int stored_from() const { return 0; }  // the token of the first stored row
+};
+template <class Plan, class Args>
+KV_DEVICE WholeContext context_of(const Args&) {
+  return {};
+}
+
+template <class Plan, class Range, class List, class Context>
 class WorkTiles {
  public:
-  KV_DEVICE WorkTiles(const SchedulerArgs& args, const Range& range, const List& list)
-      : args_(args), range_(range), list_(list) {}
+  KV_DEVICE WorkTiles(const SchedulerArgs& args, const Range& range, const List& list, const Context& context)
+      : args_(args), range_(range), list_(list), context_(context) {}
 
   // The block's split of a work tile in a round; false behind the last round. A split that the work tile does not need
   // has no tokens and no rows.
@@ -112,8 +124,8 @@ class WorkTiles {
     const int length = length_of(args_, item.sequence);
     const int end_row = first_row + Plan::kRows < Plan::kAllRows ? first_row + Plan::kRows : Plan::kAllRows;
     const int first_query = first_row / kGroup, last_query = (end_row - 1) / kGroup;
-    const int first = range_.first(item.sequence, length, first_query),
-              end = range_.end(item.sequence, length, last_query);
+    const int first = context_.first(range_.first(item.sequence, length, first_query)),
+              end = context_.end(range_.end(item.sequence, length, last_query));
     const int first_tile = end > first ? first / kTokens : 0,
               tiles = end > first ? (end + kTokens - 1) / kTokens - first_tile : 0;
     const int useful = int(useful_splits(u32(tiles), u32(args_.split_boundary_tiles))),
@@ -134,12 +146,15 @@ class WorkTiles {
   const SchedulerArgs& args_;
   Range range_;
   List list_;
+  Context context_;
 };
 template <class Plan, class Args>
 KV_DEVICE auto work_tiles_of(const Args& args) {
   using Range = decltype(range_of<Plan>(args));
   using List = decltype(list_of<Plan>(args));
-  return WorkTiles<Plan, Range, List>(args.scheduler, range_of<Plan>(args), list_of<Plan>(args));
+  using Context = decltype(context_of<Plan>(args));
+  return WorkTiles<Plan, Range, List, Context>(args.scheduler, range_of<Plan>(args), list_of<Plan>(args),
+                                               context_of<Plan>(args));
 }
 
 }  // namespace kv

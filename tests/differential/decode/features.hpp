@@ -115,16 +115,17 @@ class FeatureJudge {
  private:
   bool is_wrong(const KernelHarness::Outcome& outcome, const std::vector<int>& lengths) const {
     const auto& kernels = outcome.report.kernels;
-    if (many_rows == ManyRows::prefill && std::none_of(kernels.begin(), kernels.end(), [](const std::string& kernel) {
-          return kernel.rfind("prefill.", 0) == 0;
-        }))
+    const bool by_prefill = many_rows == ManyRows::prefill || many_rows == ManyRows::two_pass;
+    if ((outcome.report.converted_bytes > 0) != (many_rows == ManyRows::two_pass)) return true;
+    if (by_prefill && std::none_of(kernels.begin(), kernels.end(),
+                                   [](const std::string& kernel) { return kernel.rfind("prefill.", 0) == 0; }))
       return true;
     const Answer want = exact(lengths);
     if (!(relative_error(outcome.out, want.out) <= kMaxKernelError)) return true;
     if (outcome.lse.empty() == problem_.features.lse) return true;
     for (std::size_t i = 0; i < outcome.lse.size(); ++i) {
       // prefill multiplies keys as halves, which moves scores in proportion to their size.
-      const double score = many_rows == ManyRows::prefill ? want.largest[i] : 0;
+      const double score = by_prefill ? want.largest[i] : 0;
       if (outcome.lse[i] != want.lse[i] &&
           !(std::abs(outcome.lse[i] - want.lse[i]) <= kMaxKernelError * std::max({1., std::abs(want.lse[i]), score})))
         return true;

@@ -58,6 +58,7 @@ TEST_CASE("heads of 192 and 256 dimensions: the oracle's answer in any number of
                  {"q8_0", "q8_0", 256, 3, 30, Layout::rows, true},
                  {"bf16", "q4_1", 256, 3, 30, Layout::paged, false, 0, 16, Layout::planar},
                  {"q8_0", "kv3", 192, 3, 30, Layout::planar, true, 128},
+                 {"f16", "f16", 192, 3, 30, Layout::planar, true, 128},  // rows of 24 chunks
                  {"q4_0", "tbq4_0", 64, 3, 30, Layout::planar, true, 256}},
                 {300, 0, 5, 128, 129}, {0, 3});
 }

@@ -41,6 +41,50 @@ TEST_CASE("on a GPU a call takes prefill if the program says so, whatever the ba
   CHECK_FALSE(*takes_prefill(source, device, call_of(1, 64)));
 }
 
+TEST_CASE("calls of many queries take two passes on a GPU, unless the batch is ragged") {
+  const DeviceInfo gpu{true, "fake", "sm_90a", 132, 0, 0}, cpu{false, "cpu", "sm_90a", 1, 0, 0};
+  ProgramSource source = many_rows();
+  AttentionCall call = call_of(1, 8);
+  CHECK_FALSE(*takes_two_passes(source, gpu, call));
+  call.many_rows = ManyRows::two_pass;
+  const auto none = takes_two_passes(source, gpu, call);
+  REQUIRE_FALSE(none);
+  CHECK(none.error().message.find("has no prefill in two passes") != std::string::npos);
+  call.many_rows = ManyRows::chosen;
+  source.second_pass.push_back(many_rows());
+  CHECK_FALSE(*takes_two_passes(source, gpu, call));  // no number of queries is enough
+  source.least_two_pass_queries = 250;
+  CHECK(*takes_two_passes(source, gpu, call));
+  CHECK_FALSE(*takes_two_passes(source, cpu, call));
+  source.least_two_pass_queries = 251;
+  CHECK_FALSE(*takes_two_passes(source, gpu, call));
+  source.least_two_pass_queries = 1;
+  for (const ManyRows other : {ManyRows::prefill, ManyRows::decode}) {
+    call.many_rows = other;
+    CHECK_FALSE(*takes_two_passes(source, gpu, call));
+  }
+  call.many_rows = ManyRows::two_pass;
+  CHECK(*takes_two_passes(source, cpu, call));
+  call.query_starts = pointer<int>(kBase);
+  CHECK(takes_two_passes(source, gpu, call).error().message.find("ragged batch") != std::string::npos);
+  call.many_rows = ManyRows::chosen;
+  CHECK_FALSE(*takes_two_passes(source, gpu, call));
+}
+
+TEST_CASE("chunks of 128 MiB of halves, or of as many bytes as the call says, and groups of equal size") {
+  const DeviceInfo gpu{true, "fake", "sm_90a", 132, 0, 0};
+  ProgramSource source = many_rows();
+  source.second_pass.push_back(many_rows());
+  AttentionCall call = call_of(1, 8);  // a million tokens of 8 x 2 x 128 halves
+  CHECK(lay_out_context_chunks(source, gpu, call).tokens == 32768);
+  CHECK(lay_out_context_chunks(source, gpu, call).bytes < std::size_t{200} << 20);
+  call.context_chunk_bytes = 1;
+  CHECK(lay_out_context_chunks(source, gpu, call).tokens == 128);
+  call.context_chunk_bytes = 0, call.tokens = 8192, call.sequences = 5;
+  CHECK(lay_out_context_chunks(source, gpu, call).tokens == 8192);
+  CHECK(lay_out_context_chunks(source, gpu, call).group == 3);  // 3 and 2, where 4 would fit
+}
+
 TEST_CASE("with few query rows a call takes prefill if it has blocks for three quarters of the device") {
   const DeviceInfo device{true, "fake", "sm_90a", 132, 0, 0};
   ProgramSource source = many_rows();

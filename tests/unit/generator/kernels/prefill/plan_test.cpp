@@ -85,7 +85,47 @@ TEST_CASE("a program says which of both kernels it has, and why") {
   };
   CHECK(decision(problem_of("kv4", "kv4")).find("256 rows a block") == 0);
   CHECK(decision(problem_of("f32", "kv4")).find("none: query chunks of decode; k (f32)") == 0);
+  CHECK(decision(problem_of("turbo4_qjl68", "kv4")).find("in two passes; calls of 128 queries and more") == 0);
   CHECK(decision(problem_of("kv4", "kv4", "query_length = 16")) == "nothing");
+}
+
+TEST_CASE("two passes: from how many queries on, by what they save; the reason where there are none") {
+  const auto least = [](const Problem& problem) {
+    const ProgramSource program = must(make_program(problem, registry()));
+    CHECK(program.second_pass.size() == 1);
+    CHECK(second_pass_of(program)->kernels.size() == 1);
+    CHECK(program.kernels.count(Role::dequantize_chunk_k) == 1);
+    return program.least_two_pass_queries;
+  };
+  const std::string many = "query_length = 4096";  // problem_of has 4 heads a KV head
+  CHECK(least(problem_of("kv4", "kv4", many)) == 512);
+  CHECK(least(problem_of("q8_0", "kv4", many)) == 512);
+  CHECK(least(problem_of("q8_0", "q4_0", many)) == 0);  // one pass is as fast
+  CHECK(least(problem_of("q8_0", "q4_0", many, "layout = \"rows\"")) == 512);
+  CHECK(least(problem_of("q8_0", "q4_0", many + "\nhead_dim = 256")) == 512);
+  CHECK(least(problem_of("turbo4_qjl68", "kv4", many)) == 128);  // one pass does not serve it
+  CHECK(least(problem_of("kv4", "kv4", many + "\nfeatures = [\"mask\"]")) == 0);
+  for (const auto& [k, v] : {std::pair{"f16", "f16"}, {"f32", "kv4"}})
+    CHECK(must(make_program(problem_of(k, v, many), registry())).second_pass.empty());
+  const ProgramSource varlen = must(make_program(problem_of("kv4", "kv4", "query_length = \"any\""), registry()));
+  CHECK(varlen.second_pass.empty());
+  CHECK(second_pass_of(varlen) == &varlen.buckets.back().second_pass.front());
+  CHECK(second_pass_of(must(make_program(problem_of("turbo4_qjl68", "kv4", "query_length = \"any\""), registry()))) ==
+        nullptr);
+}
+
+TEST_CASE("the second pass is a program over f16, the same for every format; dense rotations stay") {
+  const auto second = [](const char* k, const char* v, const char* attention) {
+    return must(make_program(problem_of(k, v, attention), registry())).second_pass.at(0);
+  };
+  const ProgramSource one = second("kv4", "q8_0", "query_length = 512");
+  CHECK(one.kernels.at(Role::prefill).text.str() ==
+        second("tbq3_0", "q4_1", "query_length = 512").kernels.at(Role::prefill).text.str());
+  CHECK(one.id.find("f16-f16") == 0);
+  const ProgramSource dense =
+      second("tbq4_dense256_qsfirst_raw", "kv4", "query_length = 512\nhead_dim = 256\nq_type = \"f16\"");
+  CHECK(dense.q_type == Element::f32);
+  CHECK(dense.out_type == one.out_type);
 }
 
 TEST_CASE("every served format: each dimension has a place of its own, and a block fits its registers and memory") {

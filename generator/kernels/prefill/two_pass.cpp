@@ -1,0 +1,109 @@
+// add_two_passes: see two_pass.hpp.
+// SPDX-License-Identifier: MIT
+#include "generator/kernels/prefill/two_pass.hpp"
+
+#include <fmt/format.h>
+
+#include "generator/kernels/codec/emit.hpp"
+#include "generator/kernels/prefill/emit.hpp"
+
+namespace kvjit {
+namespace {
+
+// Query rows of a KV head from which on calls take two passes, as measured (NOTES.md). The first pass takes the same
+// time for any number of them. Without prefill in one pass the other way is decode, in chunks of 64 rows.
+constexpr int kLeastRows = 2048, kLeastRowsWithoutOnePass = 512;
+
+// Whether one pass is as fast for any number of rows: nothing is rotated, and the producer unpacks a tile in less time
+// than the products take, which it does from planes and for up to 128 dimensions.
+bool is_fast(const PrefillPlan& plan) {
+  const bool is_rotated = plan.k.format.is_transformed() || plan.v.format.is_transformed();
+  return plan.stages == 2 && !is_rotated && plan.is_planar() && plan.page_tokens == 0;
+}
+
+int least_queries(const Problem& problem, const PrefillPlan* one_pass) {
+  if (problem.features.mask || (one_pass && is_fast(*one_pass))) return 0;
+  const int rows = one_pass ? kLeastRows : kLeastRowsWithoutOnePass;
+  return (rows + problem.q_heads_per_kv - 1) / problem.q_heads_per_kv;
+}
+
+std::string choice_text(const Problem& problem, int least_queries) {
+  if (problem.features.mask)
+    return "calls that ask for it: decode is faster where each score loads an element of a mask";
+  if (least_queries == 0) return "calls that ask for it: one pass is as fast";
+  return fmt::format(
+      "calls of {} queries and more: chunks of the context become halves once, in a workspace that does "
+      "not grow with it, and prefill attends to them",
+      least_queries);
+}
+
+// The kernel of the first pass for one side.
+struct FirstPass {
+  Source kernel;
+  // Values of rows with a dense rotation stay in the rotated domain, because undoing it takes longer for all tokens
+  // than rotating the queries and the output. Residual signs are another projection, so they are undone.
+  bool stays_rotated = false;
+};
+FirstPass first_pass(const FamilyInput& input, int side) {
+  const Problem& problem = input.problem;
+  CodecPlan codec = side_plan(problem, side);
+  codec.has_lengths = true;
+  const Format& format = codec.format;
+  const BulkCall call{false, Element::f16};
+  Decision decision;
+  if (const auto plan = plan_bulk(format, codec.head_dim, codec.is_planar, problem.arch, decision))
+    if (const auto kernel = plan_bulk_kernel(*plan, format, call, problem.arch))
+      return {emit_bulk(codec, *plan, *kernel, call, input.registry)};
+  return {emit_codec(codec, input.registry), format.rotation.kind == RotationKind::dense && !format.has_residual()};
+}
+
+// The problem of the second pass: the same call over f16 rows in layout planar, in the rotated domain where they stay
+// there.
+Problem second_pass_problem(const Problem& problem, const Format& f16, const FirstPass& k, const FirstPass& v) {
+  Problem second = problem;
+  second.k = second.v = f16;
+  second.head_dim_v = v.stays_rotated ? problem.v.stored_dim(problem.v_dim()) : problem.v_dim();
+  if (k.stays_rotated) second.head_dim = problem.k.stored_dim(problem.head_dim), second.q_type = Element::f32;
+  if (v.stays_rotated) second.out_type = Element::f32;
+  second.layout = second.page_layout = Layout::planar;
+  second.page_tokens = second.token_heads = 0;
+  second.id = problem_id(second) + ".context_chunks";
+  return second;
+}
+
+}  // namespace
+
+Result<void> add_two_passes(const FamilyInput& input, const PrefillPlan* one_pass, ProgramSource& program) {
+  const Problem& problem = input.problem;
+  if (problem.varlen && !one_pass)
+    return fail(Code::unsupported, "ragged batches need prefill in one pass, which does not serve this cache");
+  for (const Format* format : {&problem.k, &problem.v})
+    if (const Section& codes = format->codes(); codes.kind == CodeKind::plain && codes.element == Element::f32)
+      return fail(Code::unsupported, fmt::format("{}: halves do not hold its range", format->name));
+  KV_TRY(f16, input.registry.format("f16", {}));
+  if (problem.is_planar() && problem.page_tokens == 0 && problem.k.name == f16->name && problem.v.name == f16->name)
+    return fail(Code::unsupported, "the cache has halves already");
+  FirstPass k = first_pass(input, 0), v = first_pass(input, 1);
+  const Problem second = second_pass_problem(problem, *f16, k, v);
+  KV_TRY(plan, plan_prefill(second));
+  plan.name = second.id + "." + problem.arch.name;
+  plan.over_context_chunks = true;
+  ProgramSource pass;
+  pass.id = second.id, pass.title = problem.title, pass.arch = problem.arch.name;
+  static_cast<AttentionShape&>(pass) = second;
+  pass.head_dim_v = second.v_dim();
+  pass.rows = second.query_rows();
+  pass.k.rotated_dim = pass.k.stored_dim = second.head_dim, pass.v.rotated_dim = pass.v.stored_dim = second.v_dim();
+  pass.k.format = pass.v.format = f16->name;
+  pass.prefill_rows = plan.rows(), pass.prefill_choice = PrefillChoice::always;
+  pass.kernels[Role::prefill] = emit_prefill(plan, input.registry);
+  program.k.stays_rotated = k.stays_rotated, program.v.stays_rotated = v.stays_rotated;
+  program.kernels[Role::dequantize_chunk_k] = std::move(k.kernel);
+  program.kernels[Role::dequantize_chunk_v] = std::move(v.kernel);
+  program.second_pass.push_back(std::move(pass));
+  program.least_two_pass_queries = least_queries(problem, one_pass);
+  program.decisions.push_back({"prefill", "in two passes", choice_text(problem, program.least_two_pass_queries), {}});
+  return {};
+}
+
+}  // namespace kvjit
