@@ -119,7 +119,8 @@ Result<void> make_buckets(const FamilyInput& input, ProgramSource& program) {
   // Prefill comes last, but it says from which number of queries on calls take it.
   if (problem.query_rows() > 64) KV_CHECK(add(problem, {make_prefill, make_rotations}));
   std::vector<ProgramSource> prefill = std::exchange(program.buckets, {});
-  const bool has_prefill = !prefill.empty() && prefill[0].kernels.count(Role::prefill) != 0;
+  const bool has_prefill = !prefill.empty() && prefill[0].kernels.count(Role::prefill) != 0,
+             has_two_passes = !prefill.empty() && !prefill[0].second_pass.empty();
   if (has_prefill) {
     program.prefill_rows = prefill[0].prefill_rows, program.prefill_choice = prefill[0].prefill_choice;
     program.least_prefill_queries = prefill[0].least_prefill_queries;
@@ -136,7 +137,7 @@ Result<void> make_buckets(const FamilyInput& input, ProgramSource& program) {
     before = static_cast<int>(queries);
   }
   program.tile_tokens = program.buckets[0].tile_tokens;
-  if (has_prefill) program.buckets.push_back(std::move(prefill[0]));
+  if (has_prefill || has_two_passes) program.buckets.push_back(std::move(prefill[0]));
   return {};
 }
 
@@ -203,10 +204,10 @@ std::string explain(const ProgramSource& program) {
   for (const ProgramSource& pass : program.second_pass) text += "second pass: " + explain(pass);
   int least = 1;
   for (const ProgramSource& bucket : program.buckets) {
-    const bool is_prefill = bucket.kernels.count(Role::prefill) != 0;
-    text += fmt::format("queries {}..{} of a sequence: ", is_prefill ? bucket.least_prefill_queries : least,
-                        bucket.query_length) +
-            explain(bucket);
+    if (bucket.kernels.count(Role::prefill) != 0) least = bucket.least_prefill_queries;
+    if (bucket.kernels.count(Role::dequantize_chunk_k) != 0 && bucket.kernels.count(Role::prefill) == 0)
+      least = std::max(bucket.least_two_pass_queries, 1);
+    text += fmt::format("queries {}..{} of a sequence: ", least, bucket.query_length) + explain(bucket);
     least = bucket.query_length + 1;
   }
   return text;

@@ -109,9 +109,9 @@ struct ProgramSource : AttentionShape {
   SchedulerTiming timing;  // of the arch
   SideInfo k, v;
   std::map<Role, Source> kernels;
-  // Run-time query lengths: a program for each range of queries, by `decode`, ascending; then one by `prefill`, if that
-  // serves the problem, for any number. Each has the kernels of attention only, and query_length is the most that it
-  // serves. A sequence takes the first that serves its queries.
+  // Run-time query lengths: a program for each range of queries, by `decode`, ascending; then one by `prefill`, in one
+  // pass or in two, if that serves the problem, for any number. Each has the kernels of attention only, and
+  // query_length is the most that it serves. A sequence takes the first that serves its queries.
   std::vector<ProgramSource> buckets;
   // Prefill in two passes: the program by whose `prefill` the second attends, over halves in layout planar; else empty.
   std::vector<ProgramSource> second_pass;

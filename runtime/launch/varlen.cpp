@@ -9,19 +9,25 @@
 #include <utility>
 
 #include "runtime/launch/kv_checks.hpp"
+#include "runtime/launch/prefill.hpp"
 #include "runtime/launch/program.hpp"
 
 namespace kvjit {
 
 Result<std::vector<Program::BucketLengths>> Program::buckets_of(const AttentionCall* call) const {
-  const bool has_prefill = source_.prefill_rows > 0;
-  const std::size_t decode_buckets = buckets_.size() - (has_prefill ? 1 : 0);
+  const bool has_prefill = source_.prefill_rows > 0,
+             has_last = buckets_.back()->source_.kernels.count(Role::decode) == 0;
+  const std::size_t decode_buckets = buckets_.size() - (has_last ? 1 : 0);
   const int most_by_decode = buckets_[decode_buckets - 1]->source_.query_length;
-  ManyRows many_rows = call ? call->many_rows : ManyRows::chosen;
-  if (many_rows == ManyRows::two_pass) many_rows = ManyRows::prefill;  // one bucket has both
+  const ManyRows many_rows = call ? call->many_rows : ManyRows::chosen;
   if (call && (call->queries < 1 || call->queries > source_.query_length))
     return refuse(fmt::format("{} queries of a sequence; program {} serves 1 to {}", call->queries, source_.id,
                               source_.query_length));
+  if (call && (has_last || many_rows == ManyRows::two_pass)) {
+    KV_TRY(in_two_passes, takes_two_passes(buckets_.back()->source_, context_->backend()->info(), *call));
+    if (in_two_passes)
+      return std::vector{BucketLengths{buckets_.back().get(), {1, source_.query_length, false, false}}};
+  }
   if (many_rows == ManyRows::prefill && !has_prefill)
     return fail(Code::unsupported, fmt::format("program {} has no prefill kernel", source_.id), {},
                 {"`kvjit explain` says why"});
@@ -47,7 +53,10 @@ Result<std::vector<Program::BucketLengths>> Program::buckets_of(const AttentionC
     take(buckets_[i], least, std::min(most, least_by_prefill - 1));
     least = most + 1;
   }
-  if (has_prefill) take(buckets_.back(), least_by_prefill, source_.query_length);
+  if (has_prefill)
+    take(buckets_.back(), least_by_prefill, source_.query_length);
+  else if (has_last && !call)
+    take(buckets_.back(), 1, source_.query_length);  // calls in two passes
   return taken;
 }
 
@@ -61,10 +70,11 @@ Result<LaunchReport> Program::run_buckets(const AttentionCall& call, DevicePoint
   taken.front().lengths.is_first = taken.back().lengths.is_last = true;
   for (const BucketLengths& one : taken) {
     AttentionCall own = call;
-    if (one.bucket->source_.kernels.count(Role::prefill) == 0) own.many_rows = ManyRows::decode;
+    if (one.bucket->source_.kernels.count(Role::decode) != 0) own.many_rows = ManyRows::decode;
     KV_TRY(ran, one.bucket->run(false, own, workspace, stream, one.lengths));
     report.kernels.insert(report.kernels.end(), ran.kernels.begin(), ran.kernels.end());
     report.blocks = std::max(report.blocks, ran.blocks);
+    report.converted_bytes += ran.converted_bytes;
   }
   return finish_report(call, std::move(report));
 }

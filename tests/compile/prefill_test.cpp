@@ -68,5 +68,28 @@ TEST_CASE("prefill: few spills; none where rows are only copied") {
   masked.compile(kThreads, kMostSpilledByMasks);
 }
 
+// 64 sums of the output, 64 scores and 32 words of probabilities fit in 255 registers.
+TEST_CASE("prefill by mma.sync: no spills, for every arch without wgmma, in one pass and in two") {
+  const Registry registry = must(Registry::load(embedded_files()));
+  Kernels kernels;
+  for (const char* arch : {"sm_80", "sm_86", "sm_89", "sm_90", "sm_100a", "sm_103a", "sm_120a", "sm_121a"}) {
+    if (!is_known(arch)) continue;
+    for (const char* keys : {"", "head_dim = 64\n", "features = [\"lse\", \"sinks\"]\n"})
+      for (const char* format : {"f16", "kv4"}) {
+        const bool is_causal = std::string(keys).find("features") == std::string::npos;
+        const std::string toml = fmt::format(
+            "k = {{ format = \"{0}\" }}\nv = {{ format = \"{0}\" }}\n[attention]\nq_heads_per_kv = 4\nquery_length = "
+            "2048\n{1}{2}",
+            std::string(keys).find("64") == std::string::npos ? format : "q8_0",
+            is_causal ? "features = [\"causal\"]\n" : "", keys);
+        const Spec spec = must(parse_specs(toml, toml)).front();
+        const ProgramSource program = must(make_program(must(resolve(spec, registry, arch)), registry));
+        const ProgramSource* const second = second_pass_of(program);
+        kernels.add((second ? *second : program).kernels.at(Role::prefill));
+      }
+  }
+  kernels.compile(kThreads);
+}
+
 }  // namespace
 }  // namespace kvjit::test

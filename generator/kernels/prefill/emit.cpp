@@ -15,7 +15,7 @@ using namespace emit;
 Source emit_prefill(const PrefillPlan& plan, const Registry& registry) {
   const std::string name = fmt::format("prefill.{}", plan.name);
   Writer w = begin(registry, name, "attention of many query rows over a packed KV cache");
-  w.fragment("kernels/prefill/prefill.cuh");
+  w.fragment(plan.by_mma ? "kernels/prefill/prefill_mma.cuh" : "kernels/prefill/prefill.cuh");
   if (plan.features.any()) {
     feature_fragments(w, plan.features, plan.causal, plan.query_length);
     w.fragment("kernels/prefill/features.cuh");

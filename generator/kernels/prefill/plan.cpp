@@ -13,10 +13,11 @@ namespace {
 constexpr int kSector = 32;     // bytes; copied rows begin at a sector (templates/kernels/decode/unaligned_rows.cuh)
 constexpr int kReadSlack = 16;  // bytes that a lane read may take behind the last staged row
 constexpr int kBarrierBytes = 64;
-constexpr int kFewRows = 128;                         // that are one block for each consumer
-constexpr int kLeastChosenRows = 512;                 // from here on it is faster than decode (NOTES.md)
-constexpr int kScoreScaleBytes = kPrefillTokens * 4;  // of a stage of K
-constexpr int kOnesBytes = 16;                        // factors of scores that are scaled
+constexpr int kFewRows = 128;                                      // that are one block for each consumer
+constexpr int kMostMmaSums = 128;                                  // dimensions of V: 64 sums a lane, beside 64 scores
+constexpr int kLeastChosenRows = 512, kLeastChosenMmaRows = 2048;  // from here on it is faster than decode (NOTES.md)
+constexpr int kScoreScaleBytes = kPrefillTokens * 4;               // of a stage of K
+constexpr int kOnesBytes = 16;                                     // factors of scores that are scaled
 
 int round_up(int v, int to) { return (v + to - 1) / to * to; }
 
@@ -139,8 +140,9 @@ std::string converter(const PrefillPlan& plan, const SectionPlan& section) {
 Result<int> size_ring(PrefillPlan& plan) {
   const int left = plan.arch.shared_bytes_per_block - plan.ring_at;
   int bytes = 0;
+  const int warps = plan.by_mma ? 8 : plan.producer_warps;  // that bring tokens
   for (const int tokens : {32, 16, 8}) {
-    if (tokens > kPrefillTokens / plan.producer_warps) continue;
+    if (tokens > kPrefillTokens / warps) continue;
     plan.stage_tokens = tokens;
     size_stage(plan.k, tokens, kSector);
     size_stage(plan.v, tokens, kSector);
@@ -157,6 +159,7 @@ Result<int> size_ring(PrefillPlan& plan) {
 // A thread is launched with 65,536 / threads registers, rounded down to a multiple of 8. The roles share what that
 // makes for a block, and no more.
 void set_registers(PrefillPlan& plan) {
+  if (plan.by_mma) return;  // every thread has what it was launched with
   if (plan.producer_warps == 8)
     plan.producer_registers = 72, plan.consumer_registers = 184;
   else if (plan.copies_rows)
@@ -167,7 +170,8 @@ void set_registers(PrefillPlan& plan) {
 
 Result<void> check_problem(const Problem& problem) {
   const auto refuse = [](std::string text) { return fail(Code::unsupported, std::move(text)); };
-  if (!problem.arch.has("wgmma")) return refuse(fmt::format("{} has no wgmma", problem.arch.name));
+  if (!problem.arch.has("wgmma") && !(problem.arch.has("mma_m16n8k16_f16") && problem.arch.has("cp_async")))
+    return refuse(fmt::format("{} has no wgmma, and no mma of 16 x 8 x 16 beside cp.async", problem.arch.name));
   if (problem.query_rows() <= 64)
     return refuse(fmt::format("{} query rows of a KV head; decode takes up to 64 at once", problem.query_rows()));
   if (problem.append) return refuse("it does not append");
@@ -179,11 +183,12 @@ Result<void> check_problem(const Problem& problem) {
 // Which calls take prefill, as measured (NOTES.md). With 65 to 511 rows it is faster than decode where it has blocks
 // for most of the device. What was measured are planar caches, heads of 128 dimensions, and no feature that hides or
 // changes scores.
+int least_chosen_rows(const PrefillPlan& plan) { return plan.by_mma ? kLeastChosenMmaRows : kLeastChosenRows; }
 PrefillChoice choose(const PrefillPlan& plan, const Problem& problem) {
   if (problem.features.mask) return PrefillChoice::never;
-  if (problem.query_rows() >= kLeastChosenRows) return PrefillChoice::always;
-  const bool is_measured = problem.is_planar() && problem.page_tokens == 0 && plan.k.rotated_dim == 128 &&
-                           plan.v.rotated_dim == 128 && !problem.features.has_window() &&
+  if (problem.query_rows() >= least_chosen_rows(plan)) return PrefillChoice::always;
+  const bool is_measured = !plan.by_mma && problem.is_planar() && problem.page_tokens == 0 &&
+                           plan.k.rotated_dim == 128 && plan.v.rotated_dim == 128 && !problem.features.has_window() &&
                            !changes_scores(problem.features) && !problem.varlen;
   return is_measured ? PrefillChoice::if_full : PrefillChoice::never;
 }
@@ -198,7 +203,19 @@ std::string choice_text(const PrefillPlan& plan, const Problem& problem) {
       break;
   }
   return problem.features.mask ? "calls take decode, which is faster where each score loads an element of a mask"
-                               : fmt::format("calls take decode below {} rows", kLeastChosenRows);
+                               : fmt::format("calls take decode below {} rows", least_chosen_rows(plan));
+}
+
+// Who does what in a block.
+std::string roles_text(const PrefillPlan& plan) {
+  if (plan.by_mma)
+    return fmt::format(
+        "8 warps copy f16 rows and multiply by mma.sync; {} FLOP and {} bytes of shared memory read for a tile and row",
+        2 * kPrefillTokens * (plan.k.rotated_dim + plan.v.rotated_dim),
+        kPrefillTokens * (plan.k.rotated_dim + plan.v.rotated_dim) * 2 / 16);
+  return fmt::format("{} warps produce ({} registers, ring of {} stages of {} tokens a warp), 8 consume ({} registers)",
+                     plan.producer_warps, plan.producer_registers, plan.ring, plan.stage_tokens,
+                     plan.consumer_registers);
 }
 
 }  // namespace
@@ -222,13 +239,22 @@ Result<PrefillPlan> plan_prefill(const Problem& problem) {
     return codes.kind == CodeKind::plain && codes.element == Element::f16 && !side.format.has_scale();
   };
   plan.copies_rows = is_f16(plan.k) && is_f16(plan.v) && problem.page_tokens == 0;
+  plan.by_mma = !problem.arch.has("wgmma");
+  if (plan.by_mma && !plan.copies_rows)
+    return fail(Code::unsupported,
+                fmt::format("{} has no wgmma: there one pass serves f16 rows alone", problem.arch.name));
   plan.key_columns = columns_of(plan.k, plan.copies_rows);
   plan.value_columns = columns_of(plan.v, plan.copies_rows);
 
   const int dim_k = plan.k.rotated_dim, dim_v = plan.v.rotated_dim;
   const bool is_wide = std::max(dim_k, dim_v) > 128;
-  if (is_wide) plan.blocks = plan.stages = 1;
+  if (plan.by_mma && dim_v > kMostMmaSums)
+    return fail(Code::unsupported,
+                fmt::format("{} has no wgmma: there a warp has the sums of {} dimensions of V at most",
+                            problem.arch.name, kMostMmaSums));
+  if (is_wide || plan.by_mma) plan.blocks = plan.stages = 1;
   if (problem.query_rows() <= kFewRows && !is_wide) plan.blocks = 1, plan.producer_warps = 8;
+  if (plan.by_mma) plan.producer_warps = 0;
   // Queries are halves. Output passes through as floats: a block of 64 rows at once if there is room, else half of it.
   plan.query_bytes = std::max(plan.blocks * 64 * dim_k * 2, 32 * dim_v * 4);
   plan.output_passes = plan.query_bytes >= 64 * dim_v * 4 ? 1 : 2;
@@ -246,6 +272,9 @@ Result<PrefillPlan> plan_prefill(const Problem& problem) {
   plan.ring_at = round_up(end, kSector);
   KV_TRY(ring_bytes, size_ring(plan));
   plan.shared_bytes = plan.ring_at + ring_bytes;
+  if (plan.shared_bytes > plan.arch.shared_bytes_per_block)
+    return fail(Code::unsupported, fmt::format("{} bytes of shared memory for queries, K and V, and {} has {}",
+                                               plan.shared_bytes, plan.arch.name, plan.arch.shared_bytes_per_block));
   set_registers(plan);
 
   const SidePlan* const sides[] = {&plan.k, &plan.v};
@@ -257,16 +286,12 @@ Result<PrefillPlan> plan_prefill(const Problem& problem) {
                                           i == 0 && plan.scales_scores ? ", scales times scores" : "",
                                           plan.copies_rows ? 0 : sides[i]->stage_bytes),
                               {}});
-  plan.least_queries = (kLeastChosenRows + plan.q_heads_per_kv - 1) / plan.q_heads_per_kv;
+  plan.least_queries = (least_chosen_rows(plan) + plan.q_heads_per_kv - 1) / plan.q_heads_per_kv;
   plan.choice = choose(plan, problem);
-  plan.decisions.push_back(
-      {"prefill",
-       fmt::format("{} rows a block", plan.rows()),
-       fmt::format("{} warps produce ({} registers, ring of {} stages of {} tokens a warp), 8 consume ({} "
-                   "registers); {}",
-                   plan.producer_warps, plan.producer_registers, plan.ring, plan.stage_tokens, plan.consumer_registers,
-                   choice_text(plan, problem)),
-       {}});
+  plan.decisions.push_back({"prefill",
+                            fmt::format("{} rows a block", plan.rows()),
+                            roles_text(plan) + "; " + choice_text(plan, problem),
+                            {}});
   return plan;
 }
 

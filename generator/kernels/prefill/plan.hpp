@@ -16,6 +16,7 @@ struct PrefillPlan : AttentionShape {
   Arch arch;
   // The steps of the launch beside attention: Q into K's rotated domain before, the output out of V's after.
   bool rotates_queries = false, rotates_output = false;
+  bool by_mma = false;       // mma.sync without roles, on archs without wgmma
   bool copies_rows = false;  // both sides are f16, which the producer copies as they are
   int stage_tokens = 32;     // tokens that a warp of the producer brings at once
   int ring = 1;              // stages of packed rows of each side that a warp of the producer has

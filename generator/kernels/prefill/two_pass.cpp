@@ -11,7 +11,8 @@ namespace kvjit {
 namespace {
 
 // Query rows of a KV head from which on calls take two passes, as measured (NOTES.md). The first pass takes the same
-// time for any number of them. Without prefill in one pass the other way is decode, in chunks of 64 rows.
+// time for any number of them. Without prefill in one pass the other way is decode, in chunks of 64 rows; mma.sync
+// gains less over it than wgmma.
 constexpr int kLeastRows = 2048, kLeastRowsWithoutOnePass = 512;
 
 // Whether one pass is as fast for any number of rows: nothing is rotated, and the producer unpacks a tile in less time
@@ -23,7 +24,7 @@ bool is_fast(const PrefillPlan& plan) {
 
 int least_queries(const Problem& problem, const PrefillPlan* one_pass) {
   if (problem.features.mask || (one_pass && is_fast(*one_pass))) return 0;
-  const int rows = one_pass ? kLeastRows : kLeastRowsWithoutOnePass;
+  const int rows = one_pass || !problem.arch.has("wgmma") ? kLeastRows : kLeastRowsWithoutOnePass;
   return (rows + problem.q_heads_per_kv - 1) / problem.q_heads_per_kv;
 }
 
@@ -75,8 +76,6 @@ Problem second_pass_problem(const Problem& problem, const Format& f16, const Fir
 
 Result<void> add_two_passes(const FamilyInput& input, const PrefillPlan* one_pass, ProgramSource& program) {
   const Problem& problem = input.problem;
-  if (problem.varlen && !one_pass)
-    return fail(Code::unsupported, "ragged batches need prefill in one pass, which does not serve this cache");
   for (const Format* format : {&problem.k, &problem.v})
     if (const Section& codes = format->codes(); codes.kind == CodeKind::plain && codes.element == Element::f32)
       return fail(Code::unsupported, fmt::format("{}: halves do not hold its range", format->name));

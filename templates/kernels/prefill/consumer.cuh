@@ -109,6 +109,27 @@ KV_DEVICE bool finish_context_chunk(const Args&, const WorkTile&, Softmax (&)[kB
   return true;
 }
 
+// Ends the rows of a work tile and stores them. first_row: of the warpgroup. q: the place of its queries, which all its
+// warps have left.
+template <class Plan, class Args, class Rule, int kBlocks, int kSums>
+KV_DEVICE void finish_rows(const Args& args, const Rule& rule, const WorkTile& work, int first_row,
+                           const RowSoftmax (&softmax)[kBlocks], const float (&o)[kBlocks][kSums], SharedAddress q) {
+  KV_UNROLL
+  for (int b = 0; b < kBlocks; ++b) {
+    float factor[2];
+    KV_UNROLL
+    for (int h = 0; h < 2; ++h) {
+      float sum = softmax[b].sum[h];
+      sum += shfl_xor(sum, 1);
+      sum += shfl_xor(sum, 2);
+      const int row = first_row + b * kBlockRows + warp() % 4 * 16 + (lane() >> 2) + 8 * h;
+      const float scale = args.value_scale * Plan::V::kUnit * rule.end_row(softmax[b].reference_max[h], sum, work, row);
+      factor[h] = sum > 0.f ? div_rn(scale, sum) : sum == 0.f ? 0.f : sum;
+    }
+    store_output<Plan>(args.out, work, first_row + b * kBlockRows, o[b], factor, q);
+  }
+}
+
 template <class Plan, class Args>
 KV_DEVICE void consume(const Args& args) {
   using Stages = kv::Stages<Plan>;
@@ -117,7 +138,7 @@ KV_DEVICE void consume(const Args& args) {
   const auto rule = rule_of<Plan>(args);
   using Rule = decltype(rule_of<Plan>(args));
   constexpr bool kChangesScores = Rule::kChangesScores;
-  const int group = int(uniform(u32((warp() - Plan::kWarps) / 4))), g = lane() >> 2, c = lane() & 3;
+  const int group = int(uniform(u32((warp() - Plan::kWarps) / 4))), g = lane() >> 2;
   constexpr int kBlockBytes = Plan::kKeyDim / 64 * kRowPanelBytes;  // of queries
   const SharedAddress q = uniform(Plan::kQueriesAt + u32(group) * Plan::kQueryBytes);
   // Scores that are multiplied by the scales of their tokens are exponents of 2.
@@ -168,7 +189,7 @@ KV_DEVICE void consume(const Args& args) {
           if (warp_uniform(moves)) rows.move_reference(s, o[b], unit);
           rows.exponentials(s, sums, factors);
           if (warp_uniform(moves) || are_halves(sums) || rows.raise_reference(s, sums, o[b])) break;
-          multiply_keys_again<Plan::kKeyDim / 16>(s, q + b * kBlockBytes, Stages::operand(false, n));
+          multiply_keys_by_mma<Plan::kKeyDim / 16>(s, q + b * kBlockBytes, Stages::operand(false, n));
           factors = score_factors<Plan>(n, unit);
         }
         if (b == kBlocks - 1) Stages::leave(false, n);
@@ -228,21 +249,7 @@ KV_DEVICE void consume(const Args& args) {
     sync_team<4>();  // all warps have left the queries
     if (warp_uniform(work.splits > 1) && !merge_splits<Plan>(args, work, softmax, o)) continue;
     if (!finish_context_chunk<Plan>(args, work, softmax, o)) continue;
-    KV_UNROLL
-    for (int b = 0; b < kBlocks; ++b) {
-      float factor[2];
-      KV_UNROLL
-      for (int h = 0; h < 2; ++h) {
-        float sum = softmax[b].sum[h];
-        sum += shfl_xor(sum, 1);
-        sum += shfl_xor(sum, 2);
-        const int row = first_row + b * kBlockRows + warp() % 4 * 16 + g + 8 * h;
-        const float scale =
-            args.value_scale * Plan::V::kUnit * rule.end_row(softmax[b].reference_max[h], sum, work, row);
-        factor[h] = sum > 0.f ? div_rn(scale, sum) : sum == 0.f ? 0.f : sum;
-      }
-      store_output<Plan>(args.out, work, first_row + b * kBlockRows, o[b], factor, q);
-    }
+    finish_rows<Plan>(args, rule, work, first_row, softmax, o, q);
   }
 }
 

@@ -8,7 +8,7 @@
 // are, in fp32, and the sum of a lane's probabilities, which the denominator needs anyway, tells whether one of them is
 // too large for fp16. That is rare, because its exponent exceeds all of the first tile by 10 or more. Then the
 // reference rises by a whole number, so probabilities and sums are multiplied by a power of two. If fp32 does not hold
-// a probability either, the scores are multiplied once more (multiply_keys_again).
+// a probability either, the scores are multiplied once more (multiply_keys_by_mma).
 //
 // So the exponentials, 64 a lane at a rate of one in eight cycles, wait for nothing, and what else the softmax computes
 // is done beside them: the scale of each token is a factor of the multiply-add ahead of the exponential.
@@ -167,10 +167,11 @@ KV_DEVICE bool are_halves(const float (&sums)[2]) {
   return !any(!(sums[0] <= kMostLaneSum && sums[1] <= kMostLaneSum));
 }
 
-// Multiplies Q K^T of the warp's 16 rows once more, by mma.sync: the other warps of its group need not take part, and
-// the sums are in the same places. q, k: both operands. The loop over steps is not unrolled: this is rare.
+// Multiplies Q K^T of the warp's 16 rows by mma.sync: the other warps of its group need not take part, and the sums are
+// in the same places as those of wgmma. q, k: both operands. The loop over steps is not unrolled: where consumers
+// multiply by wgmma this is rare.
 template <int kSteps>
-KV_DEVICE void multiply_keys_again(float (&s)[64], SharedAddress q, SharedAddress k) {
+KV_DEVICE void multiply_keys_by_mma(float (&s)[64], SharedAddress q, SharedAddress k) {
   // Lane 8 m + r gives the address of row r of matrix m. It is hidden, so that the loop over tiles holds no part of it
   // in registers.
   const int lane = int(hide_from_optimizer(u32(kv::lane()))), row = lane % 8, matrix = lane / 8;

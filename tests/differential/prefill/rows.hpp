@@ -18,14 +18,14 @@ inline KernelHarness::Call prefill_call(const std::vector<int>& lengths, int blo
 // Compiles the kernels that prefill needs on two threads, in batches that fit in memory, and checks each case over
 // sequences of these lengths in each of these numbers of blocks (0: chosen).
 inline void check_prefill(const std::vector<Case>& cases, const std::vector<int>& lengths,
-                          const std::vector<int>& blocks) {
+                          const std::vector<int>& blocks, const std::string& arch = "sm_90a") {
   constexpr std::size_t kBatch = 16;
   constexpr unsigned kThreads = 2;
   for (std::size_t first = 0; first < cases.size(); first += kBatch) {
     const auto context = open_context(DeviceKind::cpu);
     std::vector<Planned> batch;
     for (std::size_t i = first; i < std::min(first + kBatch, cases.size()); ++i) {
-      batch.push_back(planned(registry(), cases[i], "sm_90a"));
+      batch.push_back(planned(registry(), cases[i], arch));
       batch.back().source.kernels.erase(Role::merge);  // decode is loaded, too, but these calls need no merge
     }
     warm_up(context, batch, kThreads);

@@ -75,6 +75,28 @@ TEST_CASE("a sequence has the same bits in any batch, though its context has sev
   }
 }
 
+TEST_CASE(
+    "run-time query lengths: calls of one number of queries take two passes, ragged batches say what is missing") {
+  const auto context = open_context(DeviceKind::cpu);
+  for (const auto& [format, arch] : {std::pair{"kv4", "sm_90a"}, {"turbo4_qjl68", "sm_90a"}, {"kv3", "sm_86"}}) {
+    Case test{format, "q8_0", 128, 4, 100, Layout::planar, true};
+    test.is_varlen = true;
+    const Planned one = planned(registry(), test, arch);
+    INFO(one.test.name());
+    Judge judge(context, one, 3, 700);
+    for (const int queries : {100, 17}) {
+      KernelHarness::Call call = two_pass_call({700, 300, 150});
+      call.queries = queries;
+      judge.check(call);
+    }
+    KernelHarness::Call ragged = two_pass_call({700, 300, 150});
+    ragged.query_counts = {70, 1, 29};
+    const auto refused = judge.attend(ragged);
+    REQUIRE_FALSE(refused);
+    CHECK(refused.error().message.find("ragged batch") != std::string::npos);
+  }
+}
+
 struct Mutation {
   Role role;  // prefill: of the second pass
   const char *text, *broken;

@@ -110,8 +110,33 @@ TEST_CASE("two passes: from how many queries on, by what they save; the reason w
   const ProgramSource varlen = must(make_program(problem_of("kv4", "kv4", "query_length = \"any\""), registry()));
   CHECK(varlen.second_pass.empty());
   CHECK(second_pass_of(varlen) == &varlen.buckets.back().second_pass.front());
-  CHECK(second_pass_of(must(make_program(problem_of("turbo4_qjl68", "kv4", "query_length = \"any\""), registry()))) ==
-        nullptr);
+  const ProgramSource only =
+      must(make_program(problem_of("turbo4_qjl68", "kv4", "query_length = \"any\""), registry()));
+  CHECK(second_pass_of(only) != nullptr);  // decode serves any number, too, for ragged batches
+  CHECK(only.buckets[only.buckets.size() - 2].query_length == only.query_length);
+}
+
+TEST_CASE("archs without wgmma: f16 in one pass by mma.sync, all formats in two; what does not fit is said") {
+  const auto on = [](const char* k, const char* v, const std::string& attention, const char* arch) {
+    return must(make_program(problem_of(k, v, "query_length = 1024" + attention, "", arch), registry()));
+  };
+  for (const char* arch : {"sm_80", "sm_86", "sm_89", "sm_90", "sm_100a", "sm_120a"}) {
+    CHECK(on("f16", "f16", "", arch).prefill_choice == PrefillChoice::always);
+    const ProgramSource two = on("kv4", "turbo4_qjl68", "", arch);
+    CHECK(two.prefill_rows == 0);
+    CHECK(two.least_two_pass_queries == 512);
+    CHECK(two.second_pass.at(0).kernels.at(Role::prefill).threads == 256);
+  }
+  const auto why = [&](const ProgramSource& program) {
+    CHECK(program.second_pass.empty());
+    for (const Decision& each : program.decisions)
+      if (each.what == "prefill" && each.choice.find("none") == 0) return each.why;
+    return std::string("nothing");
+  };
+  CHECK(why(on("f16", "f16", "", "sm_75")).find("no wgmma, and no mma") != std::string::npos);
+  CHECK(why(on("f16", "f16", "\nhead_dim = 256", "sm_80")).find("128 dimensions of V at most") != std::string::npos);
+  CHECK(why(on("f16", "f16", "\nhead_dim = 192\nhead_dim_v = 128", "sm_86")).find("bytes of shared memory") !=
+        std::string::npos);
 }
 
 TEST_CASE("the second pass is a program over f16, the same for every format; dense rotations stay") {
