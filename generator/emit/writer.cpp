@@ -55,6 +55,7 @@ Source finish(Writer& w, const std::string& name, const std::string& arch, const
   w.line("static_assert(sizeof(kv::{}) == {}, \"host and device disagree on the arguments\");\n", args, args_bytes);
   w.line("KV_KERNEL KV_LAUNCH_BOUNDS({}, 1) kv_{}(KV_PARAM kv::{} args) {{", entry.threads, entry.family, args);
   if (entry.shared_bytes > 0) w.line("  kv::check_shared();");
+  if (w.overlaps) w.line("  kv::pdl_wait();\n  kv::pdl_trigger();");
   w.line("  {}kv::{}<kv::Plan>(args);\n}}", w.is_checked ? "if (args.record->count == 0) " : "", entry.family);
   w.line("#if !defined(__CUDACC__)");
   w.line("extern \"C\" __attribute__((visibility(\"default\"))) void kv_{}_on_host(const void* args) {{", entry.family);

@@ -45,6 +45,7 @@ struct Writer {
   std::string text;                 // the kernel so far
   std::set<std::string> fragments;  // the names of those that the text has
   bool is_checked = false;          // the kernel runs only if its call has passed the checks
+  bool overlaps = false;            // it waits for the previous kernel itself (PDL), at its start
 
   void fragment(const std::string& name) { append_fragment(name, registry, fragments, text); }
   void check_first(bool is_wanted) {

@@ -19,6 +19,7 @@ Result<void> make_prefill(const FamilyInput& input, ProgramSource& program) {
     program.least_prefill_queries = plan->least_queries;
     program.decisions.insert(program.decisions.end(), plan->decisions.begin(), plan->decisions.end());
     program.kernels[Role::prefill] = emit_prefill(*plan, input.registry);
+    program.kernels[Role::prefill].may_overlap = input.problem.arch.has("programmatic_launch");
   }
   const auto two = add_two_passes(input, plan ? &*plan : nullptr, program);
   if (!two && two.error().code != Code::unsupported) return two;

@@ -15,11 +15,11 @@ namespace {
 // gains less over it than wgmma.
 constexpr int kLeastRows = 2048, kLeastRowsWithoutOnePass = 512;
 
-// Whether one pass is as fast for any number of rows: nothing is rotated, and the producer unpacks a tile in less time
-// than the products take, which it does from planes and for up to 128 dimensions.
+// Whether one pass is as fast for any number of rows: rows are only copied; or nothing is rotated, and the producer
+// unpacks a tile in less time than the products take, which it does from planes and for up to 128 dimensions.
 bool is_fast(const PrefillPlan& plan) {
   const bool is_rotated = plan.k.format.is_transformed() || plan.v.format.is_transformed();
-  return plan.stages == 2 && !is_rotated && plan.is_planar() && plan.page_tokens == 0;
+  return plan.copies_rows || (plan.stages == 2 && !is_rotated && plan.is_planar() && plan.page_tokens == 0);
 }
 
 int least_queries(const Problem& problem, const PrefillPlan* one_pass) {
@@ -99,6 +99,10 @@ Result<void> add_two_passes(const FamilyInput& input, const PrefillPlan* one_pas
   program.k.stays_rotated = k.stays_rotated, program.v.stays_rotated = v.stays_rotated;
   program.kernels[Role::dequantize_chunk_k] = std::move(k.kernel);
   program.kernels[Role::dequantize_chunk_v] = std::move(v.kernel);
+  const bool may_overlap = problem.arch.has("programmatic_launch");
+  for (Source* kernel : {&pass.kernels[Role::prefill], &program.kernels[Role::dequantize_chunk_k],
+                         &program.kernels[Role::dequantize_chunk_v]})
+    kernel->may_overlap = may_overlap;
   program.second_pass.push_back(std::move(pass));
   program.least_two_pass_queries = least_queries(problem, one_pass);
   program.decisions.push_back({"prefill", "in two passes", choice_text(problem, program.least_two_pass_queries), {}});

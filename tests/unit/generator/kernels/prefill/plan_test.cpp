@@ -139,6 +139,20 @@ TEST_CASE("archs without wgmma: f16 in one pass by mma.sync, all formats in two;
         std::string::npos);
 }
 
+TEST_CASE("kernels of both passes wait for the previous one themselves, so launches overlap where the arch lets them") {
+  for (const auto& [arch, may_overlap] : {std::pair{"sm_90a", true}, {"sm_86", false}}) {
+    const ProgramSource program =
+        must(make_program(problem_of("kv4", "q8_0", "query_length = 1024", "", arch), registry()));
+    for (const Source* kernel :
+         {&program.kernels.at(Role::dequantize_chunk_k), &program.kernels.at(Role::dequantize_chunk_v),
+          &program.second_pass.at(0).kernels.at(Role::prefill)}) {
+      CHECK(kernel->may_overlap == may_overlap);
+      CHECK(kernel->text.str().find("kv::pdl_wait();\n  kv::pdl_trigger();") != std::string::npos);
+    }
+    CHECK(program.kernels.at(Role::dequantize_k).text.str().find("kv::pdl_wait();") == std::string::npos);
+  }
+}
+
 TEST_CASE("the second pass is a program over f16, the same for every format; dense rotations stay") {
   const auto second = [](const char* k, const char* v, const char* attention) {
     return must(make_program(problem_of(k, v, attention), registry())).second_pass.at(0);
