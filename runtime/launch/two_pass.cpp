@@ -6,7 +6,7 @@
 //       dequantize_chunk_k, dequantize_chunk_v     the chunk in layout planar, f16
 //       prefill of the second pass                 adds the sums over the chunks before; stores its own, or the output
 //
-// What a sequence gets does not depend on the others: chunks begin at the same tokens in every batch.
+// The result of a sequence does not depend on the batch: its chunks begin at the same tokens in every batch.
 // SPDX-License-Identifier: MIT
 #include <algorithm>
 #include <utility>

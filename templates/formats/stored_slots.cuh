@@ -18,8 +18,9 @@ concept Indexed = requires {
   F::kSideAt;
 };
 
+// The row of a token of the call. Formats with lengths have an overload (formats/stored_lengths.cuh).
 template <class F>
-KV_DEVICE StoredRow row_of_slot(const CacheSide& side, i64 sequence, i64 head, i64 token) {
+KV_DEVICE StoredRow placed_row(const CacheSide& side, i64 sequence, i64 head, i64 token) {
   const auto& args = *reinterpret_cast<const IndexedCodecArgs*>(reinterpret_cast<const u8*>(&side) - F::kSideAt);
   const i64 slot = static_cast<const typename F::Slot*>(args.numbers)[sequence * args.tokens + token];
   if (slot < 0) return {F::scratch_row(), F::scratch_row()};
@@ -28,22 +29,22 @@ KV_DEVICE StoredRow row_of_slot(const CacheSide& side, i64 sequence, i64 head, i
 
 template <Indexed F>
 KV_DEVICE StoredRow stored_row(const CacheSide& side, i64 sequence, i64 head, i64 token) {
-  return row_of_slot<F>(side, sequence, head, token);
+  return placed_row<F>(side, sequence, head, token);
 }
 template <class F>
 requires Indexed<F> && Paged<F> KV_DEVICE StoredRow stored_row(const CacheSide& side, i64 sequence, i64 head,
                                                                i64 token) {
-  return row_of_slot<F>(side, sequence, head, token);
+  return placed_row<F>(side, sequence, head, token);
 }
 template <Indexed F>
 KV_DEVICE StoredRow stored_row_behind(const StoredRow&, const CacheSide& side, i64 sequence, i64 head, i64 token,
                                       int by) {
-  return row_of_slot<F>(side, sequence, head, token + by);
+  return placed_row<F>(side, sequence, head, token + by);
 }
 template <class F>
 requires Indexed<F> && Paged<F> KV_DEVICE StoredRow stored_row_behind(const StoredRow&, const CacheSide& side,
                                                                       i64 sequence, i64 head, i64 token, int by) {
-  return row_of_slot<F>(side, sequence, head, token + by);
+  return placed_row<F>(side, sequence, head, token + by);
 }
 
 }  // namespace kv

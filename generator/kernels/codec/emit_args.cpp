@@ -35,7 +35,8 @@ void write_row_places(Writer& w, const CodecPlan& plan, const std::string& type,
   w.line("alignas(16) KV_SCRATCH u8 kScratchRow[{}];", f.row_bytes(f.stored_dim(plan.head_dim)) + 16);
   w.line("struct {} : {} {{\n  using Rows = {};", type, rows, rows);
   if (!plan.slots.empty()) w.line("  using Slot = {};", plan.slots);
-  w.line("  static constexpr int {} = {};", plan.has_lengths ? "kLengthsFrom" : "kSideAt", side_at);
+  w.line("  static constexpr int kSideAt = {};", side_at);
+  if (plan.has_lengths) w.line("  static constexpr bool kHasLengths = true;");
   w.line("  KV_DEVICE static u8* scratch_row() {{ return kScratchRow; }}\n}};\n");
 }
 

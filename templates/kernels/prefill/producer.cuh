@@ -306,7 +306,7 @@ KV_DEVICE void copy_rows(SharedAddress operand, const CacheSide& side, const Wor
                          int stored_from) {
   constexpr int kChunks = Side::kRowBytes / 16, kStep = 32 / kChunks;  // of a row; rows a step
   const i64 stride = Side::kIsPlanar ? Side::kRowBytes : side.codes_token_stride;
-  // Of 24 chunks a row the last eight lanes have none.
+  // A row of 24 chunks takes 24 lanes; the other eight copy nothing.
   const bool has_chunk = kStep * kChunks == 32 || lane() < kStep * kChunks;
   const int chunk = lane() % kChunks, row = warp() * Plan::kTile + lane() / kChunks, first = tile * Plan::kTokens + row;
   const u8* const rows = side.codes + work.sequence * side.codes_sequence_stride + work.head * side.codes_head_stride;
