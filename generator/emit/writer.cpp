@@ -76,6 +76,15 @@ std::string load_of(Element type, const char* name) {
       name, type == Element::f16 ? "f32_from_f16" : "f32_from_bf16");
 }
 
+std::string load_bits_of(Element type) {
+  const char* const word = type == Element::f32 ? "u32" : "u16";
+  const char* const value = type == Element::f32 ? "float_of" : type == Element::f16 ? "f32_from_f16" : "f32_from_bf16";
+  return fmt::format(
+      "  KV_DEVICE static u32 load_query_bits(const void* data, i64 i) {{ return static_cast<const {}*>(data)[i]; }}\n"
+      "  KV_DEVICE static float query_of(u32 bits) {{ return {}(bits); }}",
+      word, value);
+}
+
 std::string store_of(Element type) {
   if (type == Element::f32)
     return "  KV_DEVICE static void store(void* data, i64 i, float v) { static_cast<float*>(data)[i] = v; }";

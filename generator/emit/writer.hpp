@@ -112,9 +112,11 @@ void write_rotation(Writer& w, const Rotation& rotation, const std::string& type
                     bool goes_back = false);
 const char* rotation_fragment(const Rotation& rotation);
 
-// load_of and store_of: functions that read and write elements of a type. feature_of: the type of a plan's features;
+// load_of and store_of: functions that read and write elements of a type. load_bits_of: a function that reads the bits
+// of an element of Q, and one that takes them to its value. feature_of: the type of a plan's features;
 // feature_fragments: the fragments that it needs.
 std::string load_of(Element type, const char* name);
+std::string load_bits_of(Element type);
 std::string store_of(Element type);
 std::string feature_of(const FeatureSet& features, bool causal, int query_length, bool has_sparse_values = false);
 void feature_fragments(Writer& w, const FeatureSet& features, bool causal, int query_length);

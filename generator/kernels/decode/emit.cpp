@@ -287,16 +287,6 @@ std::vector<int> key_places(const DecodePlan& plan) {
   return places;
 }
 
-// The functions that read elements of Q. Loads give the bits only, so that nothing waits for them before they are used.
-std::string load_bits_of(Element type) {
-  const char* const word = type == Element::f32 ? "u32" : "u16";
-  const char* const value = type == Element::f32 ? "float_of" : type == Element::f16 ? "f32_from_f16" : "f32_from_bf16";
-  return fmt::format(
-      "  KV_DEVICE static u32 load_query_bits(const void* data, i64 i) {{ return static_cast<const {}*>(data)[i]; }}\n"
-      "  KV_DEVICE static float query_of(u32 bits) {{ return {}(bits); }}",
-      word, value);
-}
-
 // Writes struct KeyWriter or ValueWriter, with which formats/write_row.cuh stores rows of one side (append).
 void write_writer(Writer& w, const SidePlan& side, int head_dim, const std::string& type, const Paging& paging) {
   const std::string stored = type + "Format", encoder = type + "Encoder";

@@ -3,6 +3,8 @@
 // SPDX-License-Identifier: MIT
 #include "generator/kernels/prefill/emit.hpp"
 
+#include <algorithm>
+
 #include "args/context_chunks.cuh"
 #include "args/features.cuh"
 #include "args/varlen.cuh"
@@ -11,6 +13,16 @@
 namespace kvjit {
 
 using namespace emit;
+
+namespace {
+
+// Whether queries of 16 bits an element are not what the operand holds already.
+bool changes_queries(const PrefillPlan& plan) {
+  return plan.rotates_queries || plan.q_type != Element::f16 ||
+         !std::is_sorted(plan.key_columns.begin(), plan.key_columns.end());
+}
+
+}  // namespace
 
 Source emit_prefill(const PrefillPlan& plan, const Registry& registry) {
   const std::string name = fmt::format("prefill.{}", plan.name);
@@ -55,6 +67,8 @@ Source emit_prefill(const PrefillPlan& plan, const Registry& registry) {
          plan.consumer_registers);
   w.line("  static constexpr bool kCopiesRows = {}, kRotatesQueries = {}, kRotatesOutput = {};", flag(plan.copies_rows),
          flag(plan.rotates_queries), flag(plan.rotates_output));
+  w.line("  static constexpr bool kCopiesQueries = {}, kChangesQueries = {};  // to the operand, and then in place",
+         flag(plan.q_type != Element::f32), flag(changes_queries(plan)));
   w.line("  static constexpr int kQueryDim = {}, kQueryStored = {};  // of a row of Q: of the call, and rotated",
          plan.rotates_queries ? plan.head_dim : plan.k.rotated_dim, plan.k.rotated_dim);
   w.line("  static constexpr int kOutputDim = {};  // of a row of the output",
@@ -74,7 +88,7 @@ Source emit_prefill(const PrefillPlan& plan, const Registry& registry) {
   if (plan.features.any()) w.line("  using Feature = {};", feature_of(plan.features, plan.causal, plan.query_length));
   if (plan.rotates_queries) w.line("  using KeyDomain = kv::KeyDomain;");
   if (plan.rotates_output) w.line("  using ValueDomain = kv::ValueDomain;");
-  w.line("{}\n{}", load_of(plan.q_type, "load_query"), store_of(plan.out_type));
+  w.line("{}\n{}", load_bits_of(plan.q_type), store_of(plan.out_type));
   w.line("  KV_DEVICE static u32 key_column(int i) {{ return kKeyColumn[i]; }}");
   w.line("  KV_DEVICE static u32 value_column(int i) {{ return kValueColumn[i]; }}\n}};\n");
   const auto bytes_of = [&]<class Args>(const Args&) {

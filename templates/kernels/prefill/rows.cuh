@@ -23,16 +23,93 @@ KV_DEVICE i64 row_start(const Rows& rows, const WorkTile& work, int row) {
 // lane(), hidden from the optimizer: what is computed from it here takes no registers in the loop over tiles.
 KV_DEVICE int own_lane() { return int(hide_from_optimizer(u32(lane()))); }
 
-// Loads the warpgroup's queries to `to`. first: its first row. Rows that do not exist become zeros. The loads of the
-// next rows are on their way while some are rotated and stored.
+// Query rows of a warp.
+template <class Plan>
+constexpr int kRowsOfWarp = Plan::kBlocks* kBlockRows / 4;
+
+// The shared address of chunk `chunk`, eight halves, of the warpgroup's row `row`.
+template <class Plan>
+KV_DEVICE SharedAddress query_chunk(SharedAddress to, int row, int chunk) {
+  return to + row / kBlockRows * (Plan::kKeyDim / 64 * kRowPanelBytes) + row_operand_place(row % kBlockRows, chunk);
+}
+template <class Plan>
+KV_DEVICE SharedAddress query_place(SharedAddress to, int row, u32 column) {
+  return query_chunk<Plan>(to, row, int(column / 8)) + column % 8 * 2;
+}
+
+// Stores kAtOnce query rows as halves, rotated if the plan fuses that. x: element e * 32 + lane of each. row: the
+// first of them in the warpgroup.
+template <class Plan, int kAtOnce, int kPerLane>
+KV_DEVICE void store_queries(float (&x)[kAtOnce][kPerLane], const u32 (&column)[kPerLane], int row, SharedAddress to) {
+  KV_UNROLL
+  for (int i = 0; i < kAtOnce; ++i) {
+    [[maybe_unused]] float second[kPerLane];
+    if constexpr (Plan::kRotatesQueries) to_rotated<typename Plan::KeyDomain>(x[i], second);
+    KV_UNROLL
+    for (int e = 0; e < kPerLane; ++e)
+      store_shared_u16(query_place<Plan>(to, row + i, column[e]), pack_f16x2(x[i][e], 0.f));
+  }
+}
+
+// Copies the warp's rows of 16 bits an element as they are: element d to the place of column d. All copies are under
+// way together.
+template <class Plan>
+KV_DEVICE void copy_queries(const Rows& q, const WorkTile& work, int first, SharedAddress to) {
+  constexpr int kChunks = Plan::kKeyDim / 8, kRows = kRowsOfWarp<Plan>;
+  const int lane = own_lane(), begin = warp() % 4 * kRows;
+  const u16* const data = static_cast<const u16*>(q.data);
+  const bool is_aligned =
+      Plan::kQueryDim % 8 == 0 && ((i64)data | 2 * (q.sequence_stride | q.query_stride | q.head_stride)) % 16 == 0;
+  KV_NO_UNROLL
+  for (int i = lane; i < kRows * kChunks; i += 32) {
+    const int row = begin + i / kChunks, chunk = i % kChunks;
+    const int elements = first + row < Plan::kAllRows ? clamp_to(Plan::kQueryDim - chunk * 8, 8) : 0;
+    const u16* const from = elements > 0 ? data + row_start<Plan>(q, work, first + row) + chunk * 8 : data;
+    const SharedAddress place = query_chunk<Plan>(to, row, chunk);
+    if (warp_uniform(is_aligned)) {
+      copy_async<16>(place, reinterpret_cast<const u8*>(from), 2 * elements);
+    } else {
+      u32 words[4] = {};
+      KV_UNROLL
+      for (int j = 0; j < 8; ++j)
+        if (j < elements) words[j / 2] |= u32(from[j]) << 16 * (j % 2);
+      store_shared_u128(place, words[0], words[1], words[2], words[3]);
+    }
+  }
+  copy_commit();
+  copy_wait<0>();
+}
+
+// Loads the warpgroup's queries to `to`. first: its first row. Rows that do not exist become zeros. Rows of 16 bits an
+// element are copied, then rotated and brought to their order in place. Of rows of f32 the next are on their way while
+// some are rotated and stored.
 template <class Plan>
 KV_DEVICE void load_queries(const Rows& q, const WorkTile& work, int first, SharedAddress to) {
-  constexpr int kPerLane = Plan::kQueryStored / 32, kRows = Plan::kBlocks * kBlockRows / 4,  // of a warp
-      kAtOnce = Plan::kRotatesQueries ? 4 : 8;  // rows whose loads are under way together
+  constexpr int kPerLane = Plan::kQueryStored / 32,
+                kAtOnce = Plan::kRotatesQueries ? 4 : 8;  // rows that are under way together
+  const int begin = warp() % 4 * kRowsOfWarp<Plan>, end = begin + kRowsOfWarp<Plan>;
+  if constexpr (Plan::kCopiesQueries) copy_queries<Plan>(q, work, first, to);
+  if constexpr (Plan::kCopiesQueries && !Plan::kChangesQueries) return;
   const int lane = own_lane();
   u32 column[kPerLane];  // of each element of the lane, in a row of the operand
   KV_UNROLL
   for (int e = 0; e < kPerLane; ++e) column[e] = u32(Plan::key_column(e * 32 + lane));
+  if constexpr (Plan::kCopiesQueries) {
+    sync_warp();
+    KV_NO_UNROLL
+    for (int at = begin; at < end; at += kAtOnce) {
+      float x[kAtOnce][kPerLane];
+      KV_UNROLL
+      for (int i = 0; i < kAtOnce; ++i) {
+        KV_UNROLL
+        for (int e = 0; e < kPerLane; ++e)
+          x[i][e] = Plan::query_of(load_staged_u16(query_place<Plan>(to, at + i, u32(e * 32 + lane))));
+      }
+      sync_warp();  // all lanes have read the rows
+      store_queries<Plan>(x, column, at, to);
+    }
+    return;
+  }
   float next[kAtOnce][kPerLane];
   const auto load = [&](int at) {
     KV_UNROLL
@@ -43,32 +120,22 @@ KV_DEVICE void load_queries(const Rows& q, const WorkTile& work, int first, Shar
       KV_UNROLL
       for (int e = 0; e < kPerLane; ++e) {
         const int d = e * 32 + lane;
-        const float value = Plan::load_query(q.data, from + (d < Plan::kQueryDim ? d : 0));
+        const float value = Plan::query_of(Plan::load_query_bits(q.data, from + (d < Plan::kQueryDim ? d : 0)));
         next[i][e] = exists && d < Plan::kQueryDim ? value : 0.f;
       }
     }
   };
-  const int begin = warp() % 4 * kRows;
   load(begin);
   KV_NO_UNROLL
-  for (int at = begin; at < begin + kRows; at += kAtOnce) {
+  for (int at = begin; at < end; at += kAtOnce) {
     float x[kAtOnce][kPerLane];
     KV_UNROLL
     for (int i = 0; i < kAtOnce; ++i) {
       KV_UNROLL
       for (int e = 0; e < kPerLane; ++e) x[i][e] = next[i][e];
     }
-    if (at + kAtOnce < begin + kRows) load(at + kAtOnce);
-    KV_UNROLL
-    for (int i = 0; i < kAtOnce; ++i) {
-      [[maybe_unused]] float second[kPerLane];
-      if constexpr (Plan::kRotatesQueries) to_rotated<typename Plan::KeyDomain>(x[i], second);
-      KV_UNROLL
-      for (int e = 0; e < kPerLane; ++e)
-        store_shared_u16(to + (at + i) / kBlockRows * (Plan::kKeyDim / 64 * kRowPanelBytes) +
-                             row_operand_place((at + i) % kBlockRows, int(column[e] / 8)) + column[e] % 8 * 2,
-                         pack_f16x2(x[i][e], 0.f));
-    }
+    if (at + kAtOnce < end) load(at + kAtOnce);
+    store_queries<Plan>(x, column, at, to);
   }
 }
 
