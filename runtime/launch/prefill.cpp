@@ -76,6 +76,11 @@ long long work_tile_count(const ProgramSource& source, const AttentionCall& call
   return (filled + call.sequences) * call.kv_heads;
 }
 
+int prefill_state_floats(const ProgramSource& source) {
+  constexpr int kLeastRows = 128;  // of a work tile, unless both consumers have the same
+  return source.prefill_rows < kLeastRows ? 16 : 8;
+}
+
 Result<bool> takes_prefill(const ProgramSource& source, const DeviceInfo& device, const AttentionCall& call) {
   const bool has_prefill = source.kernels.count(Role::prefill) != 0;
   if (call.many_rows == ManyRows::prefill && !has_prefill)

@@ -93,9 +93,8 @@ ContextChunks lay_out_context_chunks(const ProgramSource& source, const DeviceIn
   chunks.v = place(times(tokens, v_bytes));
   // Sums as a slot of splits has them (templates/kernels/prefill/splits.cuh), unless there is one chunk.
   const std::size_t rows = all > chunk_tiles ? product(1, work_tile_count(second, group), second.prefill_rows) : 0;
-  constexpr int kStateFloats = 8;  // of a row: four lanes share it
   chunks.sums = place(times(product(sizeof(float), second.v_dim()), rows));
-  chunks.state = place(times(product(sizeof(float), kStateFloats), rows));
+  chunks.state = place(times(product(sizeof(float), prefill_state_floats(second)), rows));
   const auto dense = [&](const SideInfo& side, int dim) {
     return side.stays_rotated ? product(sizeof(float), query_rows(source, call), q_heads(source, call), dim) : 0;
   };

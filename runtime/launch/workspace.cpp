@@ -26,14 +26,13 @@ Workspace lay_out(const ProgramSource& source, const DeviceInfo& device, const A
   const std::size_t states = has_decode ? times(times(slots, source.rows), sizeof(float)) : 0;
   // Splits of prefill: templates/kernels/prefill/splits.cuh.
   const std::size_t many = product(sizeof(float), prefill_slots(source, device, call), source.prefill_rows);
-  constexpr int kStateFloats = 8;  // of a row: four lanes share it
   Workspace layout;
   std::size_t end = kCounterBytes;
   const auto place = [&end](std::size_t bytes) { return std::exchange(end, rounded(plus(end, bytes))); };
   layout.rotated_q = place(source.k.is_transformed ? dense(source.k) : 0);
   layout.unrotated_out = place(source.v.is_transformed ? dense(source.v) : 0);
   layout.partial = place(times(std::max(states, many), source.v.rotated_dim));
-  layout.state = place(std::max(times(states, 2), times(many, kStateFloats)));
+  layout.state = place(std::max(times(states, 2), times(many, prefill_state_floats(source))));
   layout.bytes = end;
   return layout;
 }

@@ -401,7 +401,7 @@ inline void publish_operands() {}
 inline void wgmma_begin() {}
 // d += a b, or d = a b. of(bits) is the number that 16 bits of an operand stand for. kIsTransposed: entry (k, n) of the
 // operand is where entry (n, k) else is.
-template <bool kAdds, bool kIsTransposed = false, class Of, int kSums>
+template <bool kAdds, bool kIsTransposed = false, u32 kPanel = kPanelOfOperand, class Of, int kSums>
 inline void wgmma_64x128x16_of(const Of& of, float (&d)[kSums], const u32 (&a)[4], SharedAddress operand, int step,
                                const char* file, int line) {
   u32 mine[8];
@@ -418,7 +418,7 @@ inline void wgmma_64x128x16_of(const Of& of, float (&d)[kSums], const u32 (&a)[4
     float sum[2] = {};
     for (int k = 0; k < 16; ++k) {
       const int row = kIsTransposed ? 16 * step + k : n, at_row = kIsTransposed ? n : 16 * step + k;
-      const u32 at = at_row / 64 * kPanelOfOperand + row * 128 + ((at_row / 8 ^ row) & 7) * 16 + at_row % 8 * 2;
+      const u32 at = at_row / 64 * kPanel + row * 128 + ((at_row / 8 ^ row) & 7) * 16 + at_row % 8 * 2;
       const float b = of(load_shared_u16(operand + at));
       for (int h = 0; h < 2; ++h) sum[h] += rows[h][k] * b;
     }
@@ -544,6 +544,17 @@ inline void wgmma_64x64x16_transposed(float (&d)[32], const u32 (&p)[32], Shared
 inline void wgmma_64x256x16_transposed(float (&d)[128], const u32 (&p)[32], SharedAddress operand, int step, KV_SITE) {
   const u32 a[4] = {p[4 * step], p[4 * step + 1], p[4 * step + 2], p[4 * step + 3]};
   wgmma_64x128x16_of<true, true>(f32_from_f16, d, a, operand, step, file, line);
+}
+template <bool kAdds>
+inline void wgmma_64x32x16(float (&d)[16], SharedAddress rows, SharedAddress columns, int step, KV_SITE) {
+  u32 a[4];
+  load_row_operand(a, rows, step);
+  wgmma_64x128x16_of<kAdds, false, kPanelOfRows>(f32_from_f16, d, a, columns, step, file, line);
+}
+inline void wgmma_64x256x16_transposed(float (&d)[128], SharedAddress rows, SharedAddress operand, int step, KV_SITE) {
+  u32 a[4];
+  load_row_operand(a, rows, step);
+  wgmma_64x128x16_of<true, true, kPanelOfRows>(f32_from_f16, d, a, operand, step, file, line);
 }
 template <int kCount>
 inline void settle_sums(float (&)[kCount]) {}

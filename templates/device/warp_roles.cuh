@@ -62,10 +62,10 @@ KV_DEVICE u32 add_warp_arrival(u32* counter, u32 add) {
 
 // d[64 x 128] += a[64 x 16] b[16 x 128]. The operand holds b transposed with regard to wgmma_64x128x16: entry (k, n) is
 // at operand_place(k, n). `step` says which 16 of its 128 k are multiplied. a: the words 4 step .. 4 step + 3.
+template <int kPanel = kPanelBytes>
 KV_DEVICE unsigned long long step_of_transposed(SharedAddress operand, int step) {
   // The leading offset, between panels, and the offset of 1024 bytes between groups of eight k; both / 16.
-  return 1ull << 62 | 64ull << 32 |
-         u32((u32(kPanelBytes / 16) << 16 | (kSharedStart + operand) >> 4) + step * (2048 / 16));
+  return 1ull << 62 | 64ull << 32 | u32((u32(kPanel / 16) << 16 | (kSharedStart + operand) >> 4) + step * (2048 / 16));
 }
 KV_DEVICE void wgmma_64x128x16_transposed(float (&d)[64], const u32 (&a)[32], SharedAddress operand, int step) {
   asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 " KV_SUM_NAMES
@@ -75,21 +75,21 @@ KV_DEVICE void wgmma_64x128x16_transposed(float (&d)[64], const u32 (&a)[32], Sh
                  "l"(step_of_transposed(operand, step)));
 }
 // The same for 256 columns, four panels.
+#define KV_SUM_NAMES_128                                                                         \
+  "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "                      \
+  "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "             \
+  "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "             \
+  "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, "             \
+  "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "             \
+  "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "             \
+  "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, " \
+  "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127}, "
 KV_DEVICE void wgmma_64x256x16_transposed(float (&d)[128], const u32 (&a)[32], SharedAddress operand, int step) {
-  asm volatile(
-      "wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16 "
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
-      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, "
-      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "
-      "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "
-      "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, "
-      "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127}, "
-      "{%128, %129, %130, %131}, %132, 1, 1, 1, 1;"
-      : KV_SUMS(d), KV_SUMS(d + 64)
-      : "r"(a[4 * step]), "r"(a[4 * step + 1]), "r"(a[4 * step + 2]), "r"(a[4 * step + 3]),
-        "l"(step_of_transposed(operand, step)));
+  asm volatile("wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16 " KV_SUM_NAMES_128
+               "{%128, %129, %130, %131}, %132, 1, 1, 1, 1;"
+               : KV_SUMS(d), KV_SUMS(d + 64)
+               : "r"(a[4 * step]), "r"(a[4 * step + 1]), "r"(a[4 * step + 2]), "r"(a[4 * step + 3]),
+                 "l"(step_of_transposed(operand, step)));
 }
 // The same for 64 columns: the operand is one panel.
 KV_DEVICE void wgmma_64x64x16_transposed(float (&d)[32], const u32 (&a)[32], SharedAddress operand, int step) {
@@ -101,6 +101,23 @@ KV_DEVICE void wgmma_64x64x16_transposed(float (&d)[32], const u32 (&a)[32], Sha
       : KV_SUMS_32(d)
       : "r"(a[4 * step]), "r"(a[4 * step + 1]), "r"(a[4 * step + 2]), "r"(a[4 * step + 3]),
         "l"(step_of_transposed(operand, step)));
+}
+
+// d[64 x 32] += a[64 x 16] b[16 x 32], or d = a b. rows, columns: both operands, in panels of 64 rows.
+template <bool kAdds>
+KV_DEVICE void wgmma_64x32x16(float (&d)[16], SharedAddress rows, SharedAddress columns, int step) {
+  asm volatile(
+      "{ .reg .pred adds; setp.ne.b32 adds, %18, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 "
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, %16, %17, adds, 1, 1, 0, 0; }"
+      : KV_SUMS_8(d), KV_SUMS_8(d + 8)
+      : "l"(step_of_rows(rows, step)), "l"(step_of_rows(columns, step)), "n"(int(kAdds)));
+}
+// d[64 x 256] += a[64 x 16] b[16 x 256]. rows: a, and operand: b transposed, of 64 k each, in panels of 64 rows.
+KV_DEVICE void wgmma_64x256x16_transposed(float (&d)[128], SharedAddress rows, SharedAddress operand, int step) {
+  asm volatile("wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16 " KV_SUM_NAMES_128 "%128, %129, 1, 1, 1, 0, 1;"
+               : KV_SUMS(d), KV_SUMS(d + 64)
+               : "l"(step_of_rows(rows, step)), "l"(step_of_transposed<kRowPanelBytes>(operand, step)));
 }
 
 // settle_sums: no reader of d moves above this. keep_words: p keeps its registers until here, because products that the

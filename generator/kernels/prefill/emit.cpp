@@ -27,7 +27,9 @@ bool changes_queries(const PrefillPlan& plan) {
 Source emit_prefill(const PrefillPlan& plan, const Registry& registry) {
   const std::string name = fmt::format("prefill.{}", plan.name);
   Writer w = begin(registry, name, "attention of many query rows over a packed KV cache");
-  w.fragment(plan.by_mma ? "kernels/prefill/prefill_mma.cuh" : "kernels/prefill/prefill.cuh");
+  w.fragment(plan.by_mma        ? "kernels/prefill/prefill_mma.cuh"
+             : plan.shares_rows ? "kernels/prefill/prefill_wide.cuh"
+                                : "kernels/prefill/prefill.cuh");
   if (plan.features.any()) {
     feature_fragments(w, plan.features, plan.causal, plan.query_length);
     w.fragment("kernels/prefill/features.cuh");
@@ -58,7 +60,7 @@ Source emit_prefill(const PrefillPlan& plan, const Registry& registry) {
   w.line("  static constexpr int kRows = {}, kBlocks = {};  // query rows of a work tile; blocks of 64 of a consumer",
          plan.rows(), plan.blocks);
   w.line("  static constexpr int kStages = {};             // of K, and of V, as halves", plan.stages);
-  w.line("  static constexpr int kTokens = {};             // of a tile", kPrefillTokens);
+  w.line("  static constexpr int kTokens = {};             // of a tile", plan.tokens);
   w.line(
       "  static constexpr int kWarps = {}, kTile = {};    // of the producer; tokens that one of them brings at once",
       plan.producer_warps, plan.stage_tokens);
@@ -73,12 +75,14 @@ Source emit_prefill(const PrefillPlan& plan, const Registry& registry) {
          plan.rotates_queries ? plan.head_dim : plan.k.rotated_dim, plan.k.rotated_dim);
   w.line("  static constexpr int kOutputDim = {};  // of a row of the output",
          plan.rotates_output ? plan.head_dim_v : plan.v.rotated_dim);
-  w.line("  static constexpr int kKeyDim = {}, kValueDim = {};  // of stored rows", plan.k.rotated_dim,
-         plan.v.rotated_dim);
+  w.line("  static constexpr int kKeyDim = {}, kValueDim = {};  // of operands", plan.k.rotated_dim, plan.value_dim);
   w.line("  static constexpr int kQueryBytes = {}, kOutputPasses = {};  // of a consumer; of a block of its output",
          plan.query_bytes, plan.output_passes);
   w.line("  static constexpr int kQueriesAt = {}, kKeysAt = {}, kValuesAt = {}, kBarriersAt = {};", plan.queries_at,
          plan.keys_at, plan.values_at, plan.barriers_at);
+  w.line("  static constexpr bool kSharesRows = {};", flag(plan.shares_rows));
+  if (plan.shares_rows)
+    w.line("  static constexpr int kProbabilitiesAt = {}, kExchangeAt = {};", plan.probabilities_at, plan.exchange_at);
   w.line("  static constexpr bool kScalesScores = {}, kTracksMaximum = {};", flag(plan.scales_scores),
          flag(plan.tracks_maximum));
   w.line("  static constexpr int kScoreScalesAt = {}, kOnesAt = {};", plan.score_scales_at, plan.ones_at);

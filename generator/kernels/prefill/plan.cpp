@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 #include <span>
 
 namespace kvjit {
@@ -16,8 +17,11 @@ constexpr int kBarrierBytes = 64;
 constexpr int kFewRows = 128;                                      // that are one block for each consumer
 constexpr int kMostMmaSums = 128;                                  // dimensions of V: 64 sums a lane, beside 64 scores
 constexpr int kLeastChosenRows = 512, kLeastChosenMmaRows = 2048;  // from here on it is faster than decode (NOTES.md)
-constexpr int kScoreScaleBytes = kPrefillTokens * 4;               // of a stage of K
-constexpr int kOnesBytes = 16;                                     // factors of scores that are scaled
+constexpr int kTokens = 128, kWideTokens = 64;      // of a tile; of one of heads of more than 256 dimensions
+constexpr int kScoreScaleBytes = kTokens * 4;       // of a stage of K
+constexpr int kExchangeBytes = 2 * 64 * 4 + 2 * 8;  // of consumers that share rows: maxima, and two barriers
+constexpr int kLeastCopiedDim = 64, kMostDim = 256, kMostWideKeyDim = 576, kMostWideValueDim = 512;
+constexpr int kOnesBytes = 16;  // factors of scores that are scaled
 
 int round_up(int v, int to) { return (v + to - 1) / to * to; }
 
@@ -61,9 +65,13 @@ PermutePlan plan_permutes(const SectionPlan& section) {
 
 // Plans one side: as decode reads K, but codes of up to four bits are spread to nibbles for the permutes.
 Result<SidePlan> plan_halves(const Format& format, int head_dim, bool is_planar, const char* name,
-                             std::span<const int> dims) {
+                             std::span<const int> dims, bool is_copied) {
   KV_TRY(side, plan_side(format, head_dim, is_planar, true));
   side.to_halves = true;
+  if (is_copied) {  // to operands, so no row is padded
+    side.rotated_dim = format.stored_dim(head_dim), side.pad_bytes = 0;
+    return side;
+  }
   const bool is_served = std::count(dims.begin(), dims.end(), side.rotated_dim) > 0;
   if (side.sections.size() != 1 || !is_served || side.pad_bytes > 0)
     return fail(Code::unsupported,
@@ -86,15 +94,10 @@ Result<SidePlan> plan_halves(const Format& format, int head_dim, bool is_planar,
 }
 
 // The dimension of each half that lanes store, as its place in a row of an operand (chunk_place of producer.cuh).
-std::vector<int> columns_of(const SidePlan& side, bool is_copied) {
-  const int dim = side.rotated_dim;
-  std::vector<int> columns(std::size_t(dim), 0);
+std::vector<int> columns_of(const SidePlan& side) {
+  std::vector<int> columns(std::size_t(side.rotated_dim), 0);
   const SectionPlan& section = side.sections[0];
   const LaneReads& reads = section.reads;
-  if (is_copied) {
-    for (int i = 0; i < dim; ++i) columns[std::size_t(i)] = i;
-    return columns;
-  }
   for (int read = 0; read < reads.groups * reads.reads_per_group; ++read)
     for (int c = 0; c < reads.lanes_per_row; ++c)
       for (int i = 0; i < reads.codes; ++i) {
@@ -123,6 +126,19 @@ int place_entries(SidePlan& side, int end) {
   return end + (4 << section.codes.bits);
 }
 
+std::vector<int> in_order(int count) {
+  std::vector<int> columns(std::size_t(count), 0);
+  std::iota(columns.begin(), columns.end(), 0);
+  return columns;
+}
+
+// Dimensions of V as an operand. The products have 64, 128 or 256 columns, or 256 for each of two consumers.
+int value_dim(int stored) {
+  for (const int dim : {64, 128, 256})
+    if (stored <= dim) return dim;
+  return kMostWideValueDim;
+}
+
 // How codes become halves, as text of a Decision.
 std::string converter(const PrefillPlan& plan, const SectionPlan& section) {
   if (plan.copies_rows) return "copied as stored";
@@ -142,7 +158,7 @@ Result<int> size_ring(PrefillPlan& plan) {
   int bytes = 0;
   const int warps = plan.by_mma ? 8 : plan.producer_warps;  // that bring tokens
   for (const int tokens : {32, 16, 8}) {
-    if (tokens > kPrefillTokens / warps) continue;
+    if (tokens > plan.tokens / warps) continue;
     plan.stage_tokens = tokens;
     size_stage(plan.k, tokens, kSector);
     size_stage(plan.v, tokens, kSector);
@@ -180,6 +196,19 @@ Result<void> check_problem(const Problem& problem) {
   return {};
 }
 
+// Rows of f16 are copied to operands of whole panels.
+Result<void> check_copied_dims(const Problem& problem) {
+  const int k = problem.head_dim, v = problem.v_dim();
+  const bool is_served = k % 16 == 0 && v % 16 == 0 && k >= kLeastCopiedDim && v >= kLeastCopiedDim;
+  if (is_served && std::max(k, v) <= kMostDim) return {};
+  if (is_served && v > kMostDim && v <= kMostWideValueDim && k <= kMostWideKeyDim) return {};
+  return fail(
+      Code::unsupported,
+      fmt::format("heads of {} dimensions of K and {} of V; prefill serves multiples of 16 from {} to {}, and up "
+                  "to {} of K beside {} to {} of V",
+                  k, v, kLeastCopiedDim, kMostDim, kMostWideKeyDim, kMostDim + 16, kMostWideValueDim));
+}
+
 // Which calls take prefill, as measured (NOTES.md). With 65 to 511 rows it is faster than decode where it has blocks
 // for most of the device. What was measured are planar caches, heads of 128 dimensions, and no feature that hides or
 // changes scores.
@@ -211,8 +240,8 @@ std::string roles_text(const PrefillPlan& plan) {
   if (plan.by_mma)
     return fmt::format(
         "8 warps copy f16 rows and multiply by mma.sync; {} FLOP and {} bytes of shared memory read for a tile and row",
-        2 * kPrefillTokens * (plan.k.rotated_dim + plan.v.rotated_dim),
-        kPrefillTokens * (plan.k.rotated_dim + plan.v.rotated_dim) * 2 / 16);
+        2 * plan.tokens * (plan.k.rotated_dim + plan.v.rotated_dim),
+        plan.tokens * (plan.k.rotated_dim + plan.v.rotated_dim) * 2 / 16);
   return fmt::format("{} warps produce ({} registers, ring of {} stages of {} tokens a warp), 8 consume ({} registers)",
                      plan.producer_warps, plan.producer_registers, plan.ring, plan.stage_tokens,
                      plan.consumer_registers);
@@ -231,23 +260,26 @@ Result<PrefillPlan> plan_prefill(const Problem& problem) {
   plan.rotates_output = problem.fuse && problem.v.is_transformed() && is_cheap(problem.v);
   plan.out_type = problem.v.is_transformed() && !plan.rotates_output ? Element::f32 : problem.out_type;
   plan.q_type = problem.k.is_transformed() && !plan.rotates_queries ? Element::f32 : problem.q_type;
-  KV_TRY(k, plan_halves(problem.k, problem.head_dim, problem.is_planar(), "k", kPrefillKeyDims));
-  KV_TRY(v, plan_halves(problem.v, problem.v_dim(), problem.is_planar(), "v", kPrefillValueDims));
-  plan.k = k, plan.v = v;
-  const auto is_f16 = [](const SidePlan& side) {
-    const Section& codes = side.sections[0].codes;
-    return codes.kind == CodeKind::plain && codes.element == Element::f16 && !side.format.has_scale();
+  const auto is_f16 = [](const Format& format) {
+    const Section& codes = format.codes();
+    return codes.kind == CodeKind::plain && codes.element == Element::f16 && !format.has_scale();
   };
-  plan.copies_rows = is_f16(plan.k) && is_f16(plan.v) && problem.page_tokens == 0;
+  plan.copies_rows = is_f16(problem.k) && is_f16(problem.v) && problem.page_tokens == 0;
   plan.by_mma = !problem.arch.has("wgmma");
+  if (plan.copies_rows) KV_CHECK(check_copied_dims(problem));
+  KV_TRY(k, plan_halves(problem.k, problem.head_dim, problem.is_planar(), "k", kPrefillKeyDims, plan.copies_rows));
+  KV_TRY(v, plan_halves(problem.v, problem.v_dim(), problem.is_planar(), "v", kPrefillValueDims, plan.copies_rows));
+  plan.k = k, plan.v = v;
   if (plan.by_mma && !plan.copies_rows)
     return fail(Code::unsupported,
                 fmt::format("{} has no wgmma: there one pass serves f16 rows alone", problem.arch.name));
-  plan.key_columns = columns_of(plan.k, plan.copies_rows);
-  plan.value_columns = columns_of(plan.v, plan.copies_rows);
-
-  const int dim_k = plan.k.rotated_dim, dim_v = plan.v.rotated_dim;
+  const int dim_k = round_up(plan.k.rotated_dim, 64), dim_v = value_dim(plan.v.rotated_dim);
   const bool is_wide = std::max(dim_k, dim_v) > 128;
+  plan.value_dim = dim_v;
+  plan.shares_rows = std::max(dim_k, dim_v) > kMostDim;
+  if (plan.shares_rows) plan.tokens = kWideTokens;
+  plan.key_columns = plan.copies_rows ? in_order(plan.k.rotated_dim) : columns_of(plan.k);
+  plan.value_columns = plan.copies_rows ? in_order(plan.shares_rows ? dim_v / 2 : dim_v) : columns_of(plan.v);
   if (plan.by_mma && dim_v > kMostMmaSums)
     return fail(Code::unsupported,
                 fmt::format("{} has no wgmma: there a warp has the sums of {} dimensions of V at most",
@@ -256,19 +288,23 @@ Result<PrefillPlan> plan_prefill(const Problem& problem) {
   if (problem.query_rows() <= kFewRows && !is_wide) plan.blocks = 1, plan.producer_warps = 8;
   if (plan.by_mma) plan.producer_warps = 0;
   // Queries are halves. Output passes through as floats: a block of 64 rows at once if there is room, else half of it.
-  plan.query_bytes = std::max(plan.blocks * 64 * dim_k * 2, 32 * dim_v * 4);
-  plan.output_passes = plan.query_bytes >= 64 * dim_v * 4 ? 1 : 2;
+  const int columns = plan.shares_rows ? dim_v / 2 : dim_v;  // of the output of a consumer
+  plan.query_bytes = std::max(plan.blocks * 64 * dim_k * 2 / (plan.shares_rows ? 2 : 1), 32 * columns * 4);
+  plan.output_passes = plan.query_bytes >= 64 * columns * 4 ? 1 : 2;
   plan.keys_at = plan.queries_at + 2 * plan.query_bytes;
-  plan.values_at = plan.keys_at + plan.stages * kPrefillTokens * dim_k * 2;
-  plan.barriers_at = plan.values_at + plan.stages * kPrefillTokens * dim_v * 2;
+  plan.values_at = plan.keys_at + plan.stages * plan.tokens * dim_k * 2;
+  plan.probabilities_at = plan.values_at + plan.stages * plan.tokens * dim_v * 2;
+  plan.barriers_at = plan.probabilities_at + (plan.shares_rows ? 64 * plan.tokens * 2 : 0);
   const SectionPlan& keys = plan.k.sections[0];
-  plan.scales_scores = keys.use == ScaleUse::by_group && keys.reads.groups * keys.reads.blocks == 1 &&
-                       keys.reads.reads_per_group == 1 && !keys.adds_minima;
+  plan.scales_scores = !plan.copies_rows && keys.use == ScaleUse::by_group &&
+                       keys.reads.groups * keys.reads.blocks == 1 && keys.reads.reads_per_group == 1 &&
+                       !keys.adds_minima;
   plan.tracks_maximum = plan.stages == 1 || changes_scores(problem.features);
-  plan.score_scales_at = plan.barriers_at + kBarrierBytes;
+  plan.exchange_at = plan.barriers_at + kBarrierBytes;
+  plan.score_scales_at = plan.exchange_at + (plan.shares_rows ? kExchangeBytes : 0);
   plan.ones_at = plan.score_scales_at + (plan.scales_scores ? plan.stages * kScoreScaleBytes : 0);
   int end = plan.ones_at + (plan.scales_scores ? kOnesBytes : 0);
-  end = place_entries(plan.v, place_entries(plan.k, end));
+  if (!plan.copies_rows) end = place_entries(plan.v, place_entries(plan.k, end));
   plan.ring_at = round_up(end, kSector);
   KV_TRY(ring_bytes, size_ring(plan));
   plan.shared_bytes = plan.ring_at + ring_bytes;

@@ -18,8 +18,12 @@ struct PrefillPlan : AttentionShape {
   bool rotates_queries = false, rotates_output = false;
   bool by_mma = false;       // mma.sync without roles, on archs without wgmma
   bool copies_rows = false;  // both sides are f16, which the producer copies as they are
-  int stage_tokens = 32;     // tokens that a warp of the producer brings at once
-  int ring = 1;              // stages of packed rows of each side that a warp of the producer has
+  // Heads of more than 256 dimensions: both consumers have the same query rows, and each half of V's dimensions.
+  bool shares_rows = false;
+  int tokens = 128;       // of a tile
+  int value_dim = 0;      // dimensions of V as an operand: those of its rows, or more
+  int stage_tokens = 32;  // tokens that a warp of the producer brings at once
+  int ring = 1;           // stages of packed rows of each side that a warp of the producer has
   int producer_registers = 0, consumer_registers = 0;  // of a thread, once registers have moved
   bool scales_scores = false,                          // K's rows have one scale each, which multiplies scores
       tracks_maximum = false;  // the maximum of each tile is computed (templates/kernels/prefill/softmax.cuh)
@@ -37,17 +41,19 @@ struct PrefillPlan : AttentionShape {
   // barriers, the stages of scales of scores, ones in their place; then tables, and the producer's rings.
   int queries_at = 0, keys_at = 0, values_at = 0, ring_at = 0, barriers_at = 0, score_scales_at = 0, ones_at = 0,
       shared_bytes = 0;
+  int probabilities_at = 0,
+      exchange_at = 0;  // of consumers that share rows (templates/kernels/prefill/prefill_wide.cuh)
   SidePlan k, v;
   std::vector<int> key_columns, value_columns;  // where each dimension of a row stands in a row of an operand
   std::vector<Decision> decisions;
-  int rows() const { return 2 * 64 * blocks; }                       // of a work tile
+  int rows() const { return (shares_rows ? 1 : 2) * 64 * blocks; }   // of a work tile
   int threads() const { return 32 * producer_warps + 256; }          // of a block: two warpgroups consume
   int stage_bytes() const { return k.stage_bytes + v.stage_bytes; }  // of one warp
 };
 
-// The structure of a block, which templates/kernels/prefill assumes.
-constexpr int kPrefillTokens = 128,                                                 // of a tile
-    kPrefillKeyDims[] = {64, 128, 192, 256}, kPrefillValueDims[] = {64, 128, 256};  // of a stored row
+// Dimensions of stored rows that are unpacked. Rows that are copied have any multiple of 16 from 64 to 256, or up to
+// 576 of K beside up to 512 of V.
+constexpr int kPrefillKeyDims[] = {64, 128, 192, 256}, kPrefillValueDims[] = {64, 128, 256};
 
 // Fails with unsupported; the error says what is missing.
 Result<PrefillPlan> plan_prefill(const Problem& problem);

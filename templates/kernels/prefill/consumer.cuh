@@ -20,17 +20,19 @@ constexpr int kPassShare = 4;  // the turn is passed on before the last 1 / kPas
 
 // Hides the scores of tokens that a row does not see. begin, end: the tokens that rows g and g + 8 see, from the lane's
 // first token of the tile on.
-KV_DEVICE void hide_unseen(float (&s)[64], const int (&begin)[2], const int (&end)[2]) {
+template <int kScores>
+KV_DEVICE void hide_unseen(float (&s)[kScores], const int (&begin)[2], const int (&end)[2]) {
   KV_UNROLL
-  for (int i = 0; i < 64; ++i) {
+  for (int i = 0; i < kScores; ++i) {
     const int at = i / 4 * 8 + i % 2, h = i / 2 % 2;
     if (at < begin[h] || at >= end[h]) s[i] = float_of(0xff800000u);  // minus infinity
   }
 }
-// The lane's first token of a tile.
+// The lane's first token of a tile. Where consumers share rows, each has half of the tokens.
 template <class Plan>
 KV_DEVICE int first_token(int tile) {
-  return tile * Plan::kTokens + 2 * (lane() & 3);
+  const int half = Plan::kSharesRows ? (warp() - Plan::kWarps) / 4 * (Plan::kTokens / 2) : 0;
+  return tile * Plan::kTokens + half + 2 * (lane() & 3);
 }
 
 // PlainRule is the rule of plans without features: it hides tokens that a row does not see, and leaves the sums of a
@@ -44,7 +46,8 @@ struct PlainRule {
   // Whether it has something to do in a tile.
   KV_DEVICE bool applies(const WorkTile& work, int tile) const { return tile >= work.end_whole_tile; }
   // s: of the lane's rows `row` and row + 8.
-  KV_DEVICE void apply(float (&s)[64], const WorkTile& work, int row, int tile, float) const {
+  template <int kScores>
+  KV_DEVICE void apply(float (&s)[kScores], const WorkTile& work, int row, int tile, float) const {
     if (!applies(work, tile)) return;
     row = int(hide_from_optimizer(u32(row)));  // so that the loop over tiles holds no range of tokens in registers
     int end[2];
@@ -109,11 +112,12 @@ KV_DEVICE bool finish_context_chunk(const Args&, const WorkTile&, Softmax (&)[kB
   return true;
 }
 
-// Ends the rows of a work tile and stores them. first_row: of the warpgroup. q: the place of its queries, which all its
-// warps have left.
+// Ends the rows of a work tile and stores them. first_row: of the warpgroup; first_dim: of its output. q: the place of
+// its queries, which all its warps have left.
 template <class Plan, class Args, class Rule, int kBlocks, int kSums>
 KV_DEVICE void finish_rows(const Args& args, const Rule& rule, const WorkTile& work, int first_row,
-                           const RowSoftmax (&softmax)[kBlocks], const float (&o)[kBlocks][kSums], SharedAddress q) {
+                           const RowSoftmax (&softmax)[kBlocks], const float (&o)[kBlocks][kSums], SharedAddress q,
+                           int first_dim = 0) {
   KV_UNROLL
   for (int b = 0; b < kBlocks; ++b) {
     float factor[2];
@@ -126,7 +130,7 @@ KV_DEVICE void finish_rows(const Args& args, const Rule& rule, const WorkTile& w
       const float scale = args.value_scale * Plan::V::kUnit * rule.end_row(softmax[b].reference_max[h], sum, work, row);
       factor[h] = sum > 0.f ? div_rn(scale, sum) : sum == 0.f ? 0.f : sum;
     }
-    store_output<Plan>(args.out, work, first_row + b * kBlockRows, o[b], factor, q);
+    store_output<Plan>(args.out, work, first_row + b * kBlockRows, o[b], factor, q, first_dim);
   }
 }
 
@@ -139,7 +143,6 @@ KV_DEVICE void consume(const Args& args) {
   using Rule = decltype(rule_of<Plan>(args));
   constexpr bool kChangesScores = Rule::kChangesScores;
   const int group = int(uniform(u32((warp() - Plan::kWarps) / 4))), g = lane() >> 2;
-  constexpr int kBlockBytes = Plan::kKeyDim / 64 * kRowPanelBytes;  // of queries
   const SharedAddress q = uniform(Plan::kQueriesAt + u32(group) * Plan::kQueryBytes);
   // Scores that are multiplied by the scales of their tokens are exponents of 2.
   const float unit = Plan::kScalesScores ? 1.f : args.scale_log2 * Plan::K::kUnit;
@@ -189,7 +192,7 @@ KV_DEVICE void consume(const Args& args) {
           if (warp_uniform(moves)) rows.move_reference(s, o[b], unit);
           rows.exponentials(s, sums, factors);
           if (warp_uniform(moves) || are_halves(sums) || rows.raise_reference(s, sums, o[b])) break;
-          multiply_keys_by_mma<Plan::kKeyDim / 16>(s, q + b * kBlockBytes, Stages::operand(false, n));
+          multiply_keys_by_mma<Plan::kKeyDim / 16>(s, q + b * kQueryBlockBytes<Plan>, Stages::operand(false, n));
           factors = score_factors<Plan>(n, unit);
         }
         if (b == kBlocks - 1) Stages::leave(false, n);
@@ -230,7 +233,7 @@ KV_DEVICE void consume(const Args& args) {
             settle_sums(before);
             keep_words(p);
           }
-          multiply_keys<Plan::kKeyDim / 16>(s, q + b * kBlockBytes, uniform(Stages::operand(false, n)));
+          multiply_keys<Plan::kKeyDim / 16>(s, q + b * kQueryBlockBytes<Plan>, uniform(Stages::operand(false, n)));
           if (b == 0 && !is_first) Stages::leave(true, n - 1);
           attend(b, tile, is_first);
         }

@@ -46,7 +46,8 @@ class FeaturedRule {
   }
   // s: scores of the lane's rows `row` and row + 8. If features change scores, they become exponents of 2: times `unit`
   // first.
-  KV_DEVICE void apply(float (&s)[64], const WorkTile& work, int row, int tile, float unit) const {
+  template <int kScores>
+  KV_DEVICE void apply(float (&s)[kScores], const WorkTile& work, int row, int tile, float unit) const {
     if constexpr (kChangesScores) {
       KV_UNROLL
       for (int h = 0; h < 2; ++h) {
@@ -54,7 +55,7 @@ class FeaturedRule {
         int last = work.length - 1;
         const auto of_row = F::row(places_.of(work), query_row(work, row + 8 * h));
         KV_UNROLL
-        for (int i = 0; i < 32; ++i) {
+        for (int i = 0; i < kScores / 2; ++i) {
           if (F::kLoads && i % 8 == 0) last = hidden(last);  // registers hold few addresses at a time
           const int token = first + i / 2 * 8 + i % 2;
           float& score = s[i / 2 * 4 + 2 * h + i % 2];

@@ -23,23 +23,24 @@ namespace kv {
 
 // Where the q-th chunk of row lane c stands in a row of an operand, as a chunk of 8 halves: 8 chunks a panel.
 KV_DEVICE constexpr int chunk_place(int q, int c) { return q / 2 * 8 + 2 * c + q % 2; }
-// The shared address of chunk `place` of a token's row in an operand.
+// The shared address of chunk `place` of a token's row in an operand of kTokens tokens.
+template <int kTokens = 128>
 KV_DEVICE SharedAddress operand_chunk(SharedAddress operand, int token, int place) {
-  return operand + place / 8 * kPanelBytes + token * 128 + ((place ^ token) & 7) * 16;
+  return operand + place / 8 * (kTokens * 128) + token * 128 + ((place ^ token) & 7) * 16;
 }
 
 // The barriers of the operands and their stages. A stage is numbered by the tile that it holds, over all work tiles.
 template <class Plan>
 struct Stages {
-  static constexpr int kStages = Plan::kStages;
+  static constexpr int kStages = Plan::kStages, kPanel = Plan::kTokens * 128;
   KV_DEVICE static SharedAddress full(bool is_v, int n) {
     return Plan::kBarriersAt + (is_v ? 32 : 0) + n % kStages * 8;
   }
   KV_DEVICE static SharedAddress empty(bool is_v, int n) { return full(is_v, n) + 16; }
   KV_DEVICE static u32 parity(int n) { return u32(n) / kStages % 2; }
   KV_DEVICE static SharedAddress operand(bool is_v, int n) {
-    return is_v ? Plan::kValuesAt + n % kStages * (Plan::kValueDim / 64 * kPanelBytes)
-                : Plan::kKeysAt + n % kStages * (Plan::kKeyDim / 64 * kPanelBytes);
+    return is_v ? Plan::kValuesAt + n % kStages * ((Plan::kValueDim + 63) / 64 * kPanel)
+                : Plan::kKeysAt + n % kStages * ((Plan::kKeyDim + 63) / 64 * kPanel);
   }
   // If Plan::kScalesScores: the scales of the tokens of a tile of K, as factors of scores. They belong to the stage of
   // K. Four that a consumer's lane takes at once are neighbours: those of tokens 16 u + 2 c + {0, 1, 8, 9}.
@@ -300,37 +301,50 @@ KV_DEVICE void produce(const Args& args) {
 }
 
 // Copies the warp's tokens of a tile of f16 rows to their places in an operand; tokens that do not exist become zeros.
-// stored_from: the token of the first stored row.
+// A step copies kStep rows, or one row in kParts parts. stored_from: the token of the first stored row.
 template <class Plan, class Side>
 KV_DEVICE void copy_rows(SharedAddress operand, const CacheSide& side, const WorkTile& work, int tile,
                          int stored_from) {
-  constexpr int kChunks = Side::kRowBytes / 16, kStep = 32 / kChunks;  // of a row; rows a step
+  constexpr int kChunks = Side::kRowBytes / 16, kLanes = kChunks < 32 ? kChunks : 32, kStep = 32 / kLanes,
+                kParts = (kChunks + 31) / 32;
   const i64 stride = Side::kIsPlanar ? Side::kRowBytes : side.codes_token_stride;
-  // A row of 24 chunks takes 24 lanes; the other eight copy nothing.
-  const bool has_chunk = kStep * kChunks == 32 || lane() < kStep * kChunks;
-  const int chunk = lane() % kChunks, row = warp() * Plan::kTile + lane() / kChunks, first = tile * Plan::kTokens + row;
+  const int chunk = lane() % kLanes, step_row = lane() / kLanes, row = warp() * Plan::kTile + step_row,
+            first = tile * Plan::kTokens + row;
   const u8* const rows = side.codes + work.sequence * side.codes_sequence_stride + work.head * side.codes_head_stride;
   const u8* from = rows + (first - stored_from) * stride + chunk * 16;
   const bool is_aligned = Side::kIsPlanar || ((i64)rows | stride) % 16 == 0;
+  // Whether the lane copies a part of row `i` + step_row: rows of 24 chunks take 24 lanes, and the last step may have
+  // fewer rows.
+  const auto copies = [&](int i, int part) {
+    return (kStep * kLanes == 32 || step_row < kStep) && (Plan::kTile % kStep == 0 || i + step_row < Plan::kTile) &&
+           (kChunks % 32 == 0 || kParts == 1 || part * 32 + chunk < kChunks);
+  };
   if (warp_uniform(is_aligned && (tile + 1) * Plan::kTokens <= work.length)) {
     KV_UNROLL
-    for (int i = 0; i < Plan::kTile; i += kStep, from += kStep * stride)
-      if (has_chunk) copy_async<16>(operand_chunk(operand, row + i, chunk), from, 16);
+    for (int i = 0; i < Plan::kTile; i += kStep, from += kStep * stride) {
+      KV_UNROLL
+      for (int part = 0; part < kParts; ++part)
+        if (copies(i, part))
+          copy_async<16>(operand_chunk<Plan::kTokens>(operand, row + i, part * 32 + chunk), from + part * 512, 16);
+    }
     return;
   }
-  if (!has_chunk) return;
   KV_NO_UNROLL
   for (int i = 0; i < Plan::kTile; i += kStep, from += kStep * stride) {
     const bool exists = first + i < work.length;
-    const SharedAddress to = operand_chunk(operand, row + i, chunk);
-    if (is_aligned) {
-      copy_async<16>(to, exists ? from : rows, exists ? 16 : 0);
-    } else {
-      u32 words[4] = {};
-      KV_UNROLL
-      for (int j = 0; j < 8; ++j)
-        if (exists) words[j / 2] |= u32(reinterpret_cast<const u16*>(from)[j]) << 16 * (j % 2);
-      store_shared_u128(to, words[0], words[1], words[2], words[3]);
+    KV_NO_UNROLL
+    for (int part = 0; part < kParts; ++part) {
+      if (!copies(i, part)) continue;
+      const SharedAddress to = operand_chunk<Plan::kTokens>(operand, row + i, part * 32 + chunk);
+      if (is_aligned) {
+        copy_async<16>(to, exists ? from + part * 512 : rows, exists ? 16 : 0);
+      } else {
+        u32 words[4] = {};
+        KV_UNROLL
+        for (int j = 0; j < 8; ++j)
+          if (exists) words[j / 2] |= u32(reinterpret_cast<const u16*>(from + part * 512)[j]) << 16 * (j % 2);
+        store_shared_u128(to, words[0], words[1], words[2], words[3]);
+      }
     }
   }
 }

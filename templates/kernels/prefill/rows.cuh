@@ -23,18 +23,32 @@ KV_DEVICE i64 row_start(const Rows& rows, const WorkTile& work, int row) {
 // lane(), hidden from the optimizer: what is computed from it here takes no registers in the loop over tiles.
 KV_DEVICE int own_lane() { return int(hide_from_optimizer(u32(lane()))); }
 
-// Query rows of a warp.
+// Query rows that a warp loads, and the first of them in its warpgroup. Consumers that share rows load half each.
 template <class Plan>
-constexpr int kRowsOfWarp = Plan::kBlocks* kBlockRows / 4;
+constexpr int kRowsOfWarp = kBlockRows / (Plan::kSharesRows ? 8 : 4) * Plan::kBlocks;
+template <class Plan>
+KV_DEVICE int first_row_of_warp() {
+  return (Plan::kSharesRows ? warp() - Plan::kWarps : warp() % 4) * kRowsOfWarp<Plan>;
+}
+
+// Bytes of a block of queries as an operand: whole panels of 64 dimensions.
+template <class Plan>
+constexpr int kQueryBlockBytes = (Plan::kKeyDim + 63) / 64 * kRowPanelBytes;
 
 // The shared address of chunk `chunk`, eight halves, of the warpgroup's row `row`.
 template <class Plan>
 KV_DEVICE SharedAddress query_chunk(SharedAddress to, int row, int chunk) {
-  return to + row / kBlockRows * (Plan::kKeyDim / 64 * kRowPanelBytes) + row_operand_place(row % kBlockRows, chunk);
+  return to + row / kBlockRows * kQueryBlockBytes<Plan> + row_operand_place(row % kBlockRows, chunk);
 }
 template <class Plan>
 KV_DEVICE SharedAddress query_place(SharedAddress to, int row, u32 column) {
   return query_chunk<Plan>(to, row, int(column / 8)) + column % 8 * 2;
+}
+
+// Whether a row of kDim elements has the lane's element e, number e * 32 + lane.
+template <int kDim>
+KV_DEVICE bool has_element(int e) {
+  return kDim % 32 == 0 || e * 32 + lane() < kDim;
 }
 
 // Stores kAtOnce query rows as halves, rotated if the plan fuses that. x: element e * 32 + lane of each. row: the
@@ -47,7 +61,8 @@ KV_DEVICE void store_queries(float (&x)[kAtOnce][kPerLane], const u32 (&column)[
     if constexpr (Plan::kRotatesQueries) to_rotated<typename Plan::KeyDomain>(x[i], second);
     KV_UNROLL
     for (int e = 0; e < kPerLane; ++e)
-      store_shared_u16(query_place<Plan>(to, row + i, column[e]), pack_f16x2(x[i][e], 0.f));
+      if (has_element<Plan::kQueryStored>(e))
+        store_shared_u16(query_place<Plan>(to, row + i, column[e]), pack_f16x2(x[i][e], 0.f));
   }
 }
 
@@ -56,7 +71,7 @@ KV_DEVICE void store_queries(float (&x)[kAtOnce][kPerLane], const u32 (&column)[
 template <class Plan>
 KV_DEVICE void copy_queries(const Rows& q, const WorkTile& work, int first, SharedAddress to) {
   constexpr int kChunks = Plan::kKeyDim / 8, kRows = kRowsOfWarp<Plan>;
-  const int lane = own_lane(), begin = warp() % 4 * kRows;
+  const int lane = own_lane(), begin = first_row_of_warp<Plan>();
   const u16* const data = static_cast<const u16*>(q.data);
   const bool is_aligned =
       Plan::kQueryDim % 8 == 0 && ((i64)data | 2 * (q.sequence_stride | q.query_stride | q.head_stride)) % 16 == 0;
@@ -85,15 +100,16 @@ KV_DEVICE void copy_queries(const Rows& q, const WorkTile& work, int first, Shar
 // some are rotated and stored.
 template <class Plan>
 KV_DEVICE void load_queries(const Rows& q, const WorkTile& work, int first, SharedAddress to) {
-  constexpr int kPerLane = Plan::kQueryStored / 32,
+  constexpr int kPerLane = (Plan::kQueryStored + 31) / 32,
                 kAtOnce = Plan::kRotatesQueries ? 4 : 8;  // rows that are under way together
-  const int begin = warp() % 4 * kRowsOfWarp<Plan>, end = begin + kRowsOfWarp<Plan>;
+  const int begin = first_row_of_warp<Plan>(), end = begin + kRowsOfWarp<Plan>;
   if constexpr (Plan::kCopiesQueries) copy_queries<Plan>(q, work, first, to);
   if constexpr (Plan::kCopiesQueries && !Plan::kChangesQueries) return;
   const int lane = own_lane();
   u32 column[kPerLane];  // of each element of the lane, in a row of the operand
   KV_UNROLL
-  for (int e = 0; e < kPerLane; ++e) column[e] = u32(Plan::key_column(e * 32 + lane));
+  for (int e = 0; e < kPerLane; ++e)
+    column[e] = has_element<Plan::kQueryStored>(e) ? u32(Plan::key_column(e * 32 + lane)) : 0;
   if constexpr (Plan::kCopiesQueries) {
     sync_warp();
     KV_NO_UNROLL
@@ -103,7 +119,8 @@ KV_DEVICE void load_queries(const Rows& q, const WorkTile& work, int first, Shar
       for (int i = 0; i < kAtOnce; ++i) {
         KV_UNROLL
         for (int e = 0; e < kPerLane; ++e)
-          x[i][e] = Plan::query_of(load_staged_u16(query_place<Plan>(to, at + i, u32(e * 32 + lane))));
+          if (has_element<Plan::kQueryStored>(e))
+            x[i][e] = Plan::query_of(load_staged_u16(query_place<Plan>(to, at + i, u32(e * 32 + lane))));
       }
       sync_warp();  // all lanes have read the rows
       store_queries<Plan>(x, column, at, to);
@@ -141,18 +158,19 @@ KV_DEVICE void load_queries(const Rows& q, const WorkTile& work, int first, Shar
 
 // The shared address of column `column` of a row of output. Groups of eight columns are exchanged by the row, so that
 // neither the lanes that store fragments nor those that load rows meet in a bank.
-template <class Plan>
+template <int kColumns>
 KV_DEVICE SharedAddress output_place(SharedAddress at, int row, int column) {
-  return at + row * (Plan::kValueDim * 4) + (column ^ (row & 7) * 8) * 4;
+  return at + row * (kColumns * 4) + (column ^ (row & 7) * 8) * 4;
 }
 
 // Stores one block of output. o: its sums in the accumulator layout; factor: what the sums of the lane's rows g and
-// g + 8 are multiplied by; first: the block's first row; place: shared memory that the warpgroup has left, for the
-// block as floats or, in two passes, for half of it. A warp stores the rows that it has summed.
+// g + 8 are multiplied by; first: the block's first row; first_dim: the dimension of the first column; place: shared
+// memory that the warpgroup has left, for the block as floats or, in two passes, for half of it. A warp stores the rows
+// that it has summed.
 template <class Plan, int kSums>
 KV_DEVICE void store_output(const Rows& out, const WorkTile& work, int first, const float (&o)[kSums],
-                            const float (&factor)[2], SharedAddress place) {
-  constexpr int kPerLane = Plan::kValueDim / 32, kPasses = Plan::kOutputPasses, kRows = 16 / kPasses,
+                            const float (&factor)[2], SharedAddress place, int first_dim) {
+  constexpr int kColumns = 2 * kSums, kPerLane = kColumns / 32, kPasses = Plan::kOutputPasses, kRows = 16 / kPasses,
                 kAtOnce = 4;  // rows whose rotations are under way together
   const int lane = own_lane(), g = lane >> 2, c = lane & 3, top = warp() % 4 * kRows;
   KV_UNROLL
@@ -162,7 +180,7 @@ KV_DEVICE void store_output(const Rows& out, const WorkTile& work, int first, co
     for (int i = 0; i < kSums; i += 2) {
       const int half = i / 2 % 2, column = i / 4 * 8 + 2 * c;
       if (kPasses == 2 && half != pass) continue;
-      store_shared_u64(output_place<Plan>(place, top + g + (kPasses == 2 ? 0 : 8 * half), column),
+      store_shared_u64(output_place<kColumns>(place, top + g + (kPasses == 2 ? 0 : 8 * half), column),
                        bits_of(o[i] * factor[half]), bits_of(o[i + 1] * factor[half]));
     }
     sync_warp();
@@ -173,8 +191,8 @@ KV_DEVICE void store_output(const Rows& out, const WorkTile& work, int first, co
       for (int j = 0; j < kAtOnce; ++j) {
         KV_UNROLL
         for (int e = 0; e < kPerLane; ++e)
-          x[j][e] =
-              float_of(load_shared_u32(output_place<Plan>(place, top + i + j, int(Plan::value_column(e * 32 + lane)))));
+          x[j][e] = float_of(
+              load_shared_u32(output_place<kColumns>(place, top + i + j, int(Plan::value_column(e * 32 + lane)))));
         [[maybe_unused]] float second[kPerLane];
         if constexpr (Plan::kRotatesOutput) from_rotated<typename Plan::ValueDomain>(x[j], second);
       }
@@ -184,8 +202,8 @@ KV_DEVICE void store_output(const Rows& out, const WorkTile& work, int first, co
         const i64 to = row_start<Plan>(out, work, row);
         KV_UNROLL
         for (int e = 0; e < kPerLane; ++e)
-          if (row < Plan::kAllRows && e * 32 + lane < Plan::kOutputDim)
-            Plan::store(out.data, to + e * 32 + lane, x[j][e]);
+          if (row < Plan::kAllRows && first_dim + e * 32 + lane < Plan::kOutputDim)
+            Plan::store(out.data, to + first_dim + e * 32 + lane, x[j][e]);
       }
     }
   }

@@ -100,33 +100,50 @@ struct RowSoftmax {
   // Whether a row of the warp has seen no token so far.
   KV_DEVICE bool has_no_reference() const { return any(reference_max[0] == kNoScore || reference_max[1] == kNoScore); }
   // Whether a row has a score that is more than kSlack above the reference. Scores times `unit` are exponents of 2.
-  KV_DEVICE bool is_passed(const float (&s)[64], float unit) const {
+  template <int kScores>
+  KV_DEVICE bool is_passed(const float (&s)[kScores], float unit) const {
     float most[2];
     largest(s, unit, most);
+    return is_passed_by(most);
+  }
+  KV_DEVICE bool is_passed_by(const float (&most)[2]) const {
     return any(most[0] > reference_max[0] + kSlack || most[1] > reference_max[1] + kSlack);
   }
   // Raises the references to the largest scores, and rescales the sums so far to them.
-  template <int kSums>
-  KV_DEVICE void move_reference(const float (&s)[64], float (&o)[kSums], float unit) {
-    float most[2], rescale_factor[2];
+  template <int kScores, int kSums>
+  KV_DEVICE void move_reference(const float (&s)[kScores], float (&o)[kSums], float unit) {
+    float most[2];
+    largest_of_rows(s, unit, most);
+    raise_to(most, o);
+  }
+  // The largest scores of the lane's rows among the tokens that the warp has.
+  template <int kScores>
+  KV_DEVICE static void largest_of_rows(const float (&s)[kScores], float unit, float (&most)[2]) {
     largest(s, unit, most);
     KV_UNROLL
     for (int h = 0; h < 2; ++h) {
       most[h] = larger(most[h], shfl_xor(most[h], 1));
       most[h] = larger(most[h], shfl_xor(most[h], 2));
-      most[h] = larger(most[h], reference_max[h]);
-      rescale_factor[h] = exp2_fast(reference_max[h] - most[h]);
-      reference_max[h] = most[h], sum[h] *= rescale_factor[h];
+    }
+  }
+  template <int kSums>
+  KV_DEVICE void raise_to(const float (&most)[2], float (&o)[kSums]) {
+    float rescale_factor[2];
+    KV_UNROLL
+    for (int h = 0; h < 2; ++h) {
+      const float raised = larger(most[h], reference_max[h]);
+      rescale_factor[h] = exp2_fast(reference_max[h] - raised);
+      reference_max[h] = raised, sum[h] *= rescale_factor[h];
     }
     KV_UNROLL
     for (int i = 0; i < kSums; ++i) o[i] *= rescale_factor[i / 2 % 2];
   }
   // Turns scores into probabilities in fp32, and returns the lane's sums of them for both rows.
-  template <class Factors>
-  KV_DEVICE void exponentials(float (&s)[64], float (&sums)[2], Factors& factors) const {
+  template <int kScores, class Factors>
+  KV_DEVICE void exponentials(float (&s)[kScores], float (&sums)[2], Factors& factors) const {
     float part[4] = {};
     KV_UNROLL
-    for (int i = 0; i < 64; ++i) {
+    for (int i = 0; i < kScores; ++i) {
       s[i] = exp2_fast(fma_rn(s[i], factors(i), -reference_max[i / 2 % 2]));
       factors.pass(i);
       part[i % 4] += s[i];
@@ -155,10 +172,11 @@ struct RowSoftmax {
   }
 
  private:
-  KV_DEVICE static void largest(const float (&s)[64], float unit, float (&most)[2]) {
+  template <int kScores>
+  KV_DEVICE static void largest(const float (&s)[kScores], float unit, float (&most)[2]) {
     float part[4] = {s[0], s[1], s[2], s[3]};
     KV_UNROLL
-    for (int i = 4; i < 64; ++i) part[i % 4] = larger(part[i % 4], s[i]);
+    for (int i = 4; i < kScores; ++i) part[i % 4] = larger(part[i % 4], s[i]);
     most[0] = larger(part[0], part[1]) * unit, most[1] = larger(part[2], part[3]) * unit;
   }
 };

@@ -63,6 +63,22 @@ TEST_CASE("heads of 192 and 256 dimensions: the oracle's answer in any number of
                 {300, 0, 5, 128, 129}, {0, 3});
 }
 
+TEST_CASE("f16 heads of any multiple of 16 dimensions: the oracle's answer in any number of blocks") {
+  check_prefill({{"f16", "f16", 80, 4, 70, Layout::planar, true},
+                 {"f16", "f16", 96, 3, 30, Layout::rows, true},
+                 {"f16", "f16", 112, 3, 30, Layout::planar, false, 80},
+                 {"f16", "f16", 160, 3, 30, Layout::planar, true, 96},
+                 {"f16", "f16", 240, 3, 30, Layout::planar, true}},
+                {300, 0, 5, 128, 129}, {0, 3});
+}
+
+TEST_CASE("heads of up to 576 dimensions of K and 512 of V: the oracle's answer in any number of blocks") {
+  check_prefill({{"f16", "f16", 576, 4, 40, Layout::planar, true, 512},  // three work tiles a head
+                 {"f16", "f16", 512, 3, 30, Layout::rows, false},
+                 {"f16", "f16", 192, 3, 30, Layout::planar, true, 272}},
+                {300, 0, 5, 128, 129}, {0, 3});
+}
+
 // Heads of 128 dimensions with every format. Those of 64 and 256 with every fourth, or all with KVJIT_FULL=1: compiling
 // takes two seconds a format.
 TEST_CASE("every format that prefill serves, as K and V, is read by prefill") {
