@@ -57,7 +57,9 @@ const char* to_string(Role role) {
                                     "merge_contexts",
                                     "check",
                                     "dequantize_chunk_k",
-                                    "dequantize_chunk_v"};
+                                    "dequantize_chunk_v",
+                                    "append_k",
+                                    "append_v"};
   return kNames[int(role)];
 }
 

@@ -64,6 +64,8 @@ enum class Role {
   // The first pass of prefill in two passes: a chunk of a side to halves. The second is in ProgramSource::second_pass.
   dequantize_chunk_k,
   dequantize_chunk_v,
+  append_k,
+  append_v,
 };
 const char* to_string(Role role);
 constexpr Role bulk_role(bool is_quantize, bool is_key, kv::RowType type) {
@@ -99,6 +101,10 @@ struct ProgramSource : AttentionShape {
       query_chunks = 1;  // chunks of so many rows that make up the query rows of a KV head
   int tile_tokens = 0;   // tokens of a tile of decode
   int prefill_rows = 0;  // query rows of a work tile of prefill; 0: the program has no prefill
+  bool prefill_takes_turns = false;  // its consumers have the same rows, and their parts are merged as splits are
+  struct PrefillSlot {
+    int sums = 0, states = 0;  // floats of a partial result, and of its softmax
+  } prefill_slot;
   PrefillChoice prefill_choice = PrefillChoice::never;
   // With run-time query lengths, decode attends for sequences of fewer queries, and prefill for the others.
   int least_prefill_queries = 1;

@@ -3,17 +3,16 @@
 // SPDX-License-Identifier: MIT
 #include "generator/kernels/families.hpp"
 
+#include "generator/kernels/prefill/plan.hpp"
+
 namespace kvjit {
 namespace {
 
 bool always(const Problem&) { return true; }
 
-// Whether decode would take the query rows in several chunks.
-bool has_many_rows(const Problem& problem) { return problem.query_rows() > 64; }
-
 constexpr Family kFamilies[] = {
     {"decode", true, always, make_decode},
-    {"prefill", true, has_many_rows, make_prefill},
+    {"prefill", true, has_prefill_rows, make_prefill},
     {"auxiliary", false, always, make_auxiliary},
     {"codec", false, always, make_codec},
     {"reference", false, always, make_reference},

@@ -63,6 +63,26 @@ Result<void> Program::codec(int side, bool is_writing, const kv::CodecArgs& args
   return launch(*context_, source_, role, *loaded, grid, paged, check, stream);
 }
 
+Result<void> Program::append_new_rows(const AttentionCall& call, Stream stream, LaunchReport& report) const {
+  for (int side = 0; side < 2; ++side) {
+    const Role role = side == 0 ? Role::append_k : Role::append_v;
+    KV_TRY(loaded, kernel(role));
+    kv::BoundedCodecArgs args{};
+    args.x = side == 0 ? call.new_k : call.new_v;
+    args.x_type = call.new_type;
+    args.side = side == 0 ? call.k : call.v;
+    args.table = side == 0 ? call.k_table : call.v_table;
+    args.tensor_scale = side == 0 ? call.k_tensor_scale : call.v_tensor_scale;
+    args.sequences = call.sequences, args.tokens = source_.query_length, args.heads = call.kv_heads;
+    args.lengths = call.lengths, args.most = call.tokens;
+    args.first_token = call.lengths ? 0 : call.tokens - source_.query_length;
+    KV_TRY(grid, grid_of_tiles(source_.kernels.at(role), args, context_->backend()->info().multiprocessors));
+    KV_CHECK(launch(*context_, source_, role, *loaded, grid, args, call.check, stream));
+    report.kernels.push_back(loaded->name);
+  }
+  return {};
+}
+
 Result<void> Program::quantize(int side, const kv::CodecArgs& args, Stream stream, const kv::PageTable& table,
                                const CheckBounds& check) const {
   return codec(side, true, args, table, check, stream);

@@ -233,6 +233,7 @@ Result<LaunchReport> Program::run(bool readable, const AttentionCall& call, Devi
     return step(role, grid, kv::RotateArgs{in, out, sequences, queries, heads});
   };
 
+  if (source_.append && (in_two_passes || by_prefill)) KV_CHECK(append_new_rows(call, stream, report));
   kv::Rows q = call.q, out = call.out;
   const ContextChunks chunks = in_two_passes ? lay_out_context_chunks(source_, device, call) : ContextChunks{};
   if (rotates_q) {

@@ -76,20 +76,21 @@ long long work_tile_count(const ProgramSource& source, const AttentionCall& call
   return (filled + call.sequences) * call.kv_heads;
 }
 
-int prefill_state_floats(const ProgramSource& source) {
-  constexpr int kLeastRows = 128;  // of a work tile, unless both consumers have the same
-  return source.prefill_rows < kLeastRows ? 16 : 8;
-}
-
 Result<bool> takes_prefill(const ProgramSource& source, const DeviceInfo& device, const AttentionCall& call) {
   const bool has_prefill = source.kernels.count(Role::prefill) != 0;
   if (call.many_rows == ManyRows::prefill && !has_prefill)
     return fail(Code::unsupported, fmt::format("program {} has no prefill kernel", source.id), {},
                 {"`kvjit explain` says why"});
+  const bool has_counters = !source.prefill_takes_turns || splits_prefill(source, call);
+  if (call.many_rows == ManyRows::prefill && !has_counters)
+    return fail(Code::unsupported,
+                fmt::format("prefill of {} work tiles of up to 64 query rows; {} at most are merged in a call",
+                            work_tile_count(source, call), kMostCounters),
+                {}, {"decode, or calls of fewer sequences"});
   if (has_prefill && source.kernels.count(Role::decode) == 0) return true;  // a bucket
   if (call.many_rows == ManyRows::two_pass) return false;
   if (!has_prefill || call.many_rows != ManyRows::chosen) return has_prefill && call.many_rows == ManyRows::prefill;
-  if (!device.is_gpu) return false;  // it is chosen for speed alone
+  if (!device.is_gpu || !has_counters) return false;  // it is chosen for speed alone
   return source.prefill_choice == PrefillChoice::always ||
          (source.prefill_choice == PrefillChoice::if_full && fills_device(source, device, call));
 }
@@ -141,7 +142,7 @@ void list_splits(const ProgramSource& source, const DeviceInfo& device, const At
 long long prefill_slots(const ProgramSource& source, const DeviceInfo& device, const AttentionCall& call) {
   if (source.kernels.count(Role::prefill) == 0) return 0;
   const int splits = prefill_splits(source, device, call);
-  if (splits == 1) return 0;
+  if (splits == 1 && !source.prefill_takes_turns) return 0;
   const long long slots = work_tile_count(source, call) * splits;
   if (!call.query_starts) return slots;
   const long long sequences = std::min<long long>(call.sequences, call.query_rows / least_queries(source, call) + 1);

@@ -35,10 +35,6 @@ int prefill_splits(const ProgramSource& source, const DeviceInfo& device, const 
 // Work tiles of a call, at most.
 long long work_tile_count(const ProgramSource& source, const AttentionCall& call);
 
-// Floats of the softmax of a query row of a partial result (templates/kernels/prefill/splits.cuh): two for each of the
-// four lanes that share a row, in each consumer that has the row.
-int prefill_state_floats(const ProgramSource& source);
-
 // The arguments by which blocks of prefill find their work tiles (templates/kernels/prefill/work_tiles.cuh): lengths,
 // heads, splits, and the number of blocks.
 kv::SchedulerArgs prefill_schedule(const ProgramSource& source, const DeviceInfo& device, const AttentionCall& call);

@@ -94,6 +94,12 @@ std::vector<Role> Program::roles_of_attention() const {
   const bool is_gpu = context_->backend()->info().is_gpu, has_prefill = source_.kernels.count(Role::prefill) != 0;
   const bool may_take_two =
       source_.least_two_pass_queries > 0 && source_.query_length >= source_.least_two_pass_queries;
+  const bool takes_prefill = has_prefill && (!is_gpu || source_.prefill_choice != PrefillChoice::never),
+             takes_decode = !has_prefill || !is_gpu || source_.prefill_choice != PrefillChoice::always;
+  if (is_gpu && source_.append && (may_take_two || takes_prefill)) {
+    roles.push_back(Role::append_k);
+    roles.push_back(Role::append_v);
+  }
   if (is_gpu && may_take_two) {
     roles.push_back(Role::dequantize_chunk_k);
     roles.push_back(Role::dequantize_chunk_v);
@@ -101,8 +107,6 @@ std::vector<Role> Program::roles_of_attention() const {
     if (source_.v.stays_rotated) roles.push_back(Role::rotate_out);
     if (!source_.varlen) return roles;
   }
-  const bool takes_prefill = has_prefill && (!is_gpu || source_.prefill_choice != PrefillChoice::never),
-             takes_decode = !has_prefill || !is_gpu || source_.prefill_choice != PrefillChoice::always;
   if (takes_prefill) roles.push_back(Role::prefill);
   if (takes_decode) {
     roles.push_back(Role::decode);

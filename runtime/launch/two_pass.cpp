@@ -92,9 +92,9 @@ ContextChunks lay_out_context_chunks(const ProgramSource& source, const DeviceIn
   chunks.k = place(times(tokens, k_bytes));
   chunks.v = place(times(tokens, v_bytes));
   // Sums as a slot of splits has them (templates/kernels/prefill/splits.cuh), unless there is one chunk.
-  const std::size_t rows = all > chunk_tiles ? product(1, work_tile_count(second, group), second.prefill_rows) : 0;
-  chunks.sums = place(times(product(sizeof(float), second.v_dim()), rows));
-  chunks.state = place(times(product(sizeof(float), prefill_state_floats(second)), rows));
+  const std::size_t slots = all > chunk_tiles ? product(sizeof(float), work_tile_count(second, group), 1) : 0;
+  chunks.sums = place(times(slots, second.prefill_slot.sums));
+  chunks.state = place(times(slots, second.prefill_slot.states));
   const auto dense = [&](const SideInfo& side, int dim) {
     return side.stays_rotated ? product(sizeof(float), query_rows(source, call), q_heads(source, call), dim) : 0;
   };
@@ -137,7 +137,7 @@ Result<void> Program::run_two_passes(const AttentionCall& call, const ContextChu
         args.x = {data, sequence, dim, head};
         args.side = stored[side];
         args.table = tables[side];
-        args.lengths = group.lengths;
+        args.lengths = group.lengths, args.most = call.tokens;
         args.first_token = begin, args.sequences = group.sequences, args.tokens = tokens, args.heads = call.kv_heads;
         args.x_type = kv::RowType::f16;
         args.tensor_scale = 1;  // the second pass has it

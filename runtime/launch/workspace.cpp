@@ -25,14 +25,14 @@ Workspace lay_out(const ProgramSource& source, const DeviceInfo& device, const A
   const bool has_decode = source.kernels.count(Role::decode) != 0;
   const std::size_t states = has_decode ? times(times(slots, source.rows), sizeof(float)) : 0;
   // Splits of prefill: templates/kernels/prefill/splits.cuh.
-  const std::size_t many = product(sizeof(float), prefill_slots(source, device, call), source.prefill_rows);
+  const std::size_t slots_of_many = product(sizeof(float), prefill_slots(source, device, call), 1);
   Workspace layout;
   std::size_t end = kCounterBytes;
   const auto place = [&end](std::size_t bytes) { return std::exchange(end, rounded(plus(end, bytes))); };
   layout.rotated_q = place(source.k.is_transformed ? dense(source.k) : 0);
   layout.unrotated_out = place(source.v.is_transformed ? dense(source.v) : 0);
-  layout.partial = place(times(std::max(states, many), source.v.rotated_dim));
-  layout.state = place(std::max(times(states, 2), times(many, prefill_state_floats(source))));
+  layout.partial = place(std::max(times(states, source.v.rotated_dim), times(slots_of_many, source.prefill_slot.sums)));
+  layout.state = place(std::max(times(states, 2), times(slots_of_many, source.prefill_slot.states)));
   layout.bytes = end;
   return layout;
 }

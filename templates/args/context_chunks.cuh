@@ -21,10 +21,12 @@ struct ContextChunkAttentionArgs : AttentionArgs {
   ContextChunkArgs context_chunk;
 };
 
-// Arguments of the first pass: dequantize, by kernels that read no token behind the end of its sequence
-// (formats/stored_lengths.cuh).
+// Arguments of kernels over sequences that have lengths (formats/stored_lengths.cuh): dequantize as the first pass,
+// which reads no token behind the end of its sequence, and quantize of a call's new tokens, which are the last ones of
+// each sequence. Without lengths all sequences have the tokens of the call.
 struct BoundedCodecArgs : PagedCodecArgs {
-  const int* lengths;  // tokens of each sequence, in device memory; null: all tokens of the call exist
+  const int* lengths;  // tokens of each sequence, in device memory, or null
+  int most;            // tokens of a sequence, at most; a greater length counts as this
 };
 
 }  // namespace kv

@@ -4,7 +4,7 @@
 // Each lane of a block is a fibre, and all fibres run on one OS thread; runtime/device/cpu/block_scheduler.cpp
 // schedules them. A fibre runs until a collective. A warp or a block is released only when all its live lanes wait at
 // the SAME source line, so a divergent barrier ends the launch with an error that names it. Shared memory holds NaN
-// patterns before every block. Asynchronous copies land only when they are waited for.
+// patterns before every block. Asynchronous copies land only when they are waited for, and so do products of wgmma.
 //
 // This file includes nothing, so that kernels compile in well under a second. The host binds itself by kv_cpu_bind().
 // SPDX-License-Identifier: MIT
@@ -38,17 +38,32 @@ inline float rsqrtf(float x) noexcept { return 1.f / sqrtf(x); }  // few librari
 
 namespace kv::cpu {
 
-constexpr int kSlotWords = 16;  // words that a lane can show to its warp in one collective
+constexpr int kSlotWords = 16;     // words that a lane can show to its warp in one collective
+constexpr int kMostProducts = 80;  // of wgmma that a lane has under way
+
+// A product of wgmma that is under way. It happens when it is waited for, and reads its operands then: an operand in
+// shared memory, or an array of registers, that is overwritten too early gives another sum.
+struct Product {
+  void (*multiply)(const Product&);
+  float* sums;
+  const unsigned* words;  // registers of the first operand; null: `own` has them, or they are in shared memory
+  unsigned own[4], rows, operand;
+  int step, group;
+  const char* file;
+  int line;
+};
 
 // A lane as the scheduler shows it to the kernel. Each lane has its own.
 struct Lane {
   int thread, threads;  // the lane's number in its block; lanes of the block
   int block_x, block_y, block_z;
   int grid_x, grid_y, grid_z;
-  unsigned char* shared;              // shared memory of the block
-  unsigned (*slots)[32][kSlotWords];  // words that lanes of this warp show: two sets, used in turns
-  int parity;                         // the set that the next collective uses
-  void* copies;                       // the lane's queue of asynchronous copies
+  unsigned char* shared;                     // shared memory of the block
+  unsigned (*slots)[32][kSlotWords];         // words that lanes of this warp show: two sets, used in turns
+  int parity;                                // the set that the next collective uses
+  void* copies;                              // the lane's queue of asynchronous copies
+  Product products[kMostProducts] = {};      // under way, the oldest first
+  int product_count = 0, product_group = 0;  // group: of those that are not committed yet
 };
 
 enum class Wait : int { warp = 1, block = 2 };
@@ -399,15 +414,44 @@ constexpr u32 kPanelOfOperand = 128 * 128;  // kPanelBytes of device/wgmma.cuh, 
 constexpr u32 kPanelOfRows = 64 * 128;      // kRowPanelBytes
 inline void publish_operands() {}
 inline void wgmma_begin() {}
+namespace cpu {
+inline void begin_product(const Product& product) {
+  Lane& me = self();
+  if (me.product_count == kMostProducts) host.refuse(product.file, product.line);
+  me.products[me.product_count] = product;
+  me.products[me.product_count++].group = me.product_group;
+}
+// Multiplies what is under way, but for the newest `groups_left` groups and what is not committed.
+inline void finish_products(int groups_left) {
+  Lane& me = self();
+  int done = 0;
+  while (done < me.product_count && me.products[done].group < me.product_group - groups_left) {
+    me.products[done].multiply(me.products[done]);
+    ++done;
+  }
+  for (int i = done; i < me.product_count; ++i) me.products[i - done] = me.products[i];
+  me.product_count -= done;
+}
+// The lane's words of the first operand.
+inline void first_operand(const Product& product, bool is_shared, u32 (&a)[4]) {
+  const int g = lane() >> 2, c = lane() & 3, top = warp() % 4 * 16;
+  for (int r = 0; r < 4; ++r) {
+    const int row = top + g + r % 2 * 8, k = 16 * product.step + 2 * c + r / 2 * 8;
+    a[r] =
+        !is_shared
+            ? product.words ? product.words[4 * product.step + r] : product.own[r]
+            : load_shared_u32(product.rows + k / 64 * kPanelOfRows + row * 128 + ((k / 8 ^ row) & 7) * 16 + k % 8 * 2);
+  }
+}
 // d += a b, or d = a b. of(bits) is the number that 16 bits of an operand stand for. kIsTransposed: entry (k, n) of the
 // operand is where entry (n, k) else is.
-template <bool kAdds, bool kIsTransposed = false, u32 kPanel = kPanelOfOperand, class Of, int kSums>
-inline void wgmma_64x128x16_of(const Of& of, float (&d)[kSums], const u32 (&a)[4], SharedAddress operand, int step,
-                               const char* file, int line) {
-  u32 mine[8];
+template <bool kAdds, bool kIsShared, bool kIsTransposed, u32 kPanel, int kSums, float (*of)(u32)>
+inline void multiply(const Product& product) {
+  u32 a[4], mine[8];
+  first_operand(product, kIsShared, a);
   for (int i = 0; i < 8; ++i) mine[i] = bits_of(of(a[i / 2] >> 16 * (i % 2) & 0xffff));
-  const cpu::Slots slots = cpu::show(mine, file, line);
-  const int g = lane() >> 2, c = lane() & 3;
+  const Slots slots = show(mine, product.file, product.line);
+  const int g = lane() >> 2, c = lane() & 3, step = product.step;
   float rows[2][16];
   for (int i = 0; i < 32; ++i) {
     const int h = i / 16, k = i % 16;
@@ -419,37 +463,77 @@ inline void wgmma_64x128x16_of(const Of& of, float (&d)[kSums], const u32 (&a)[4
     for (int k = 0; k < 16; ++k) {
       const int row = kIsTransposed ? 16 * step + k : n, at_row = kIsTransposed ? n : 16 * step + k;
       const u32 at = at_row / 64 * kPanel + row * 128 + ((at_row / 8 ^ row) & 7) * 16 + at_row % 8 * 2;
-      const float b = of(load_shared_u16(operand + at));
+      const float b = of(load_shared_u16(product.operand + at));
       for (int h = 0; h < 2; ++h) sum[h] += rows[h][k] * b;
     }
-    for (int h = 0; h < 2; ++h) d[4 * t + 2 * h + i] = kAdds ? d[4 * t + 2 * h + i] + sum[h] : sum[h];
+    for (int h = 0; h < 2; ++h) {
+      float& d = product.sums[4 * t + 2 * h + i];
+      d = kAdds ? d + sum[h] : sum[h];
+    }
   }
 }
-inline void load_row_operand(u32 (&a)[4], SharedAddress rows, int step) {
-  const int g = lane() >> 2, c = lane() & 3, top = warp() % 4 * 16;
-  for (int r = 0; r < 4; ++r) {
-    const int row = top + g + r % 2 * 8, k = 16 * step + 2 * c + r / 2 * 8;
-    a[r] = load_shared_u32(rows + k / 64 * kPanelOfRows + row * 128 + ((k / 8 ^ row) & 7) * 16 + k % 8 * 2);
-  }
+template <bool kAdds, bool kIsTransposed = false, u32 kPanel = kPanelOfOperand, float (*of)(u32) = f32_from_f16,
+          int kSums>
+inline void begin_shared_product(float (&d)[kSums], SharedAddress rows, SharedAddress operand, int step,
+                                 const char* file, int line) {
+  begin_product(
+      {multiply<kAdds, true, kIsTransposed, kPanel, kSums, of>, d, nullptr, {}, rows, operand, step, 0, file, line});
+}
+template <bool kAdds, bool kIsTransposed, int kSums>
+inline void begin_register_product(float (&d)[kSums], const u32* words, SharedAddress operand, int step,
+                                   const char* file, int line) {
+  begin_product({multiply<kAdds, false, kIsTransposed, kPanelOfOperand, kSums, f32_from_f16>,
+                 d,
+                 words,
+                 {},
+                 0,
+                 operand,
+                 step,
+                 0,
+                 file,
+                 line});
 }
 template <bool kAdds>
+inline void multiply_e4m3(const Product& product) {
+  const auto of = [](u32 byte) { return float_of((byte & 0x7f) << 20 | byte >> 7 << 31) * 0x1p120f; };
+  const Slots slots = show<4>(product.own, product.file, product.line);
+  const int g = lane() >> 2, c = lane() & 3;
+  for (int i = 0; i < 64; ++i) {
+    const int n = i / 4 * 8 + 2 * c + i % 2, high = i % 4 / 2;
+    float sum = 0.f;
+    for (int k = 0; k < 32; ++k) {
+      const int all = 32 * product.step + k;
+      const u32 b = load_shared_u8(product.operand + n * 128 + ((all / 16 ^ n) & 7) * 16 + all % 16);
+      sum += of(slots[4 * g + k % 16 / 4][high + k / 16 * 2] >> 8 * (k % 4) & 0xff) * of(b);
+    }
+    float& d = product.sums[i];
+    d = float_of(bits_of(kAdds ? d + sum : sum) & 0xfffffc00u);
+  }
+}
+}  // namespace cpu
+template <bool kAdds>
 inline void wgmma_64x128x16(float (&d)[64], const u32 (&a)[4], SharedAddress operand, int step, KV_SITE) {
-  wgmma_64x128x16_of<kAdds>(f32_from_f16, d, a, operand, step, file, line);
+  cpu::begin_product({cpu::multiply<kAdds, false, false, kPanelOfOperand, 64, f32_from_f16>,
+                      d,
+                      nullptr,
+                      {a[0], a[1], a[2], a[3]},
+                      0,
+                      operand,
+                      step,
+                      0,
+                      file,
+                      line});
 }
 template <bool kAdds>
 inline void wgmma_64x128x16(float (&d)[64], SharedAddress rows, SharedAddress operand, int step, KV_SITE) {
-  u32 a[4];
-  load_row_operand(a, rows, step);
-  wgmma_64x128x16_of<kAdds>(f32_from_f16, d, a, operand, step, file, line);
+  cpu::begin_shared_product<kAdds>(d, rows, operand, step, file, line);
 }
 struct BfloatRows {
   SharedAddress at;
 };
 template <bool kAdds>
 inline void wgmma_64x128x16(float (&d)[64], BfloatRows rows, SharedAddress operand, int step, KV_SITE) {
-  u32 a[4];
-  load_row_operand(a, rows.at, step);
-  wgmma_64x128x16_of<kAdds>(f32_from_bf16, d, a, operand, step, file, line);
+  cpu::begin_shared_product<kAdds, false, kPanelOfOperand, f32_from_bf16>(d, rows.at, operand, step, file, line);
 }
 inline u32 e4m3x4_from_f16x4(u32 low, u32 high) {
   const auto one = [](u32 half) {
@@ -461,25 +545,15 @@ inline u32 e4m3x4_from_f16x4(u32 low, u32 high) {
 }
 template <bool kAdds>
 inline void wgmma_64x128x32_e4m3(float (&d)[64], const u32 (&a)[4], SharedAddress operand, int step, KV_SITE) {
-  const auto of = [](u32 byte) { return float_of((byte & 0x7f) << 20 | byte >> 7 << 31) * 0x1p120f; };
-  const cpu::Slots slots = cpu::show<4>(a, file, line);
-  const int g = lane() >> 2, c = lane() & 3;
-  for (int i = 0; i < 64; ++i) {
-    const int n = i / 4 * 8 + 2 * c + i % 2, high = i % 4 / 2;
-    float sum = 0.f;
-    for (int k = 0; k < 32; ++k) {
-      const int all = 32 * step + k;
-      const u32 b = load_shared_u8(operand + n * 128 + ((all / 16 ^ n) & 7) * 16 + all % 16);
-      sum += of(slots[4 * g + k % 16 / 4][high + k / 16 * 2] >> 8 * (k % 4) & 0xff) * of(b);
-    }
-    d[i] = float_of(bits_of(kAdds ? d[i] + sum : sum) & 0xfffffc00u);
-  }
+  cpu::begin_product(
+      {cpu::multiply_e4m3<kAdds>, d, nullptr, {a[0], a[1], a[2], a[3]}, 0, operand, step, 0, file, line});
 }
-inline void wgmma_commit() {}
+inline void wgmma_commit() { ++cpu::self().product_group; }
 inline u32 columns_at(SharedAddress b) { return b; }
 inline u32 columns_behind(u32 columns, int bytes) { return columns + u32(bytes); }
 inline void store_columns(SharedAddress a, u32 v) { store_shared_u32(a, v); }
 inline u32 uniform(u32 v, KV_SITE) { return shfl(v, 0, file, line); }
+// These products happen at once.
 template <int kColumns, bool kIsTransposed, class Sums>
 inline void wgmma_columns(const Sums& d, u32 a0, u32 a1, u32 a2, u32 a3, u32 b, bool adds, KV_SITE) {
   const u32 words[4] = {a0, a1, a2, a3};
@@ -498,9 +572,11 @@ inline void wgmma_columns(const Sums& d, u32 a0, u32 a1, u32 a2, u32 a3, u32 b, 
   }
 }
 template <int kLeft>
-inline void wgmma_wait() {}
+inline void wgmma_wait() {
+  cpu::finish_products(kLeft);
+}
 inline void settle(float&) {}
-inline void wgmma_end(float (&)[64]) {}
+inline void wgmma_end(float (&)[64]) { wgmma_wait<0>(); }
 template <int kGroups>
 inline void open_warpgroup_order() {}
 inline void await_warpgroup_order(KV_SITE) { sync_warp(file, line); }
@@ -534,27 +610,20 @@ inline u32 add_warp_arrival(u32* counter, u32 add, KV_SITE) {
   return shfl(lane() == 0 ? add_arrival(counter, add) : 0, 0, file, line);
 }
 inline void wgmma_64x128x16_transposed(float (&d)[64], const u32 (&p)[32], SharedAddress operand, int step, KV_SITE) {
-  const u32 a[4] = {p[4 * step], p[4 * step + 1], p[4 * step + 2], p[4 * step + 3]};
-  wgmma_64x128x16_of<true, true>(f32_from_f16, d, a, operand, step, file, line);
+  cpu::begin_register_product<true, true>(d, p, operand, step, file, line);
 }
 inline void wgmma_64x64x16_transposed(float (&d)[32], const u32 (&p)[32], SharedAddress operand, int step, KV_SITE) {
-  const u32 a[4] = {p[4 * step], p[4 * step + 1], p[4 * step + 2], p[4 * step + 3]};
-  wgmma_64x128x16_of<true, true>(f32_from_f16, d, a, operand, step, file, line);
+  cpu::begin_register_product<true, true>(d, p, operand, step, file, line);
 }
 inline void wgmma_64x256x16_transposed(float (&d)[128], const u32 (&p)[32], SharedAddress operand, int step, KV_SITE) {
-  const u32 a[4] = {p[4 * step], p[4 * step + 1], p[4 * step + 2], p[4 * step + 3]};
-  wgmma_64x128x16_of<true, true>(f32_from_f16, d, a, operand, step, file, line);
+  cpu::begin_register_product<true, true>(d, p, operand, step, file, line);
 }
 template <bool kAdds>
 inline void wgmma_64x32x16(float (&d)[16], SharedAddress rows, SharedAddress columns, int step, KV_SITE) {
-  u32 a[4];
-  load_row_operand(a, rows, step);
-  wgmma_64x128x16_of<kAdds, false, kPanelOfRows>(f32_from_f16, d, a, columns, step, file, line);
+  cpu::begin_shared_product<kAdds, false, kPanelOfRows>(d, rows, columns, step, file, line);
 }
 inline void wgmma_64x256x16_transposed(float (&d)[128], SharedAddress rows, SharedAddress operand, int step, KV_SITE) {
-  u32 a[4];
-  load_row_operand(a, rows, step);
-  wgmma_64x128x16_of<true, true, kPanelOfRows>(f32_from_f16, d, a, operand, step, file, line);
+  cpu::begin_shared_product<true, true, kPanelOfRows>(d, rows, operand, step, file, line);
 }
 template <int kCount>
 inline void settle_sums(float (&)[kCount]) {}

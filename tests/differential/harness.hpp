@@ -40,13 +40,16 @@ struct Case {
   int token_heads = 0;  // layout rows: token-major KV heads; 0: off
   bool has_checks = false;
   bool is_varlen = false;  // query_length = "any", and the member is the most
+  Element q_type = Element::f16;
 
   std::string toml() const {
     return fmt::format(
                "[k]\nformat = \"{}\"\n[v]\nformat = \"{}\"\n[attention]\nhead_dim_k = {}\nhead_dim_v = "
-               "{}\nq_heads_per_kv = {}\n{}query_length = {}\nfeatures = [{}]\n[cache]\nlayout = \"{}\"\n",
-               k, v, head_dim, head_dim_v ? head_dim_v : head_dim, gqa, is_varlen ? "query_length = \"any\"\nmax_" : "",
-               query_length, is_causal ? "\"causal\"" : "", to_string(layout)) +
+               "{}\nq_type = \"{}\"\nq_heads_per_kv = {}\n{}query_length = {}\nfeatures = [{}]\n[cache]\nlayout = "
+               "\"{}\"\n",
+               k, v, head_dim, head_dim_v ? head_dim_v : head_dim, to_string(q_type), gqa,
+               is_varlen ? "query_length = \"any\"\nmax_" : "", query_length, is_causal ? "\"causal\"" : "",
+               to_string(layout)) +
            (page_tokens > 0
                 ? fmt::format("page_tokens = {}\npage_layout = \"{}\"\n", page_tokens, to_string(page_layout))
                 : "") +
@@ -55,7 +58,7 @@ struct Case {
   }
   bool is_planar() const { return (page_tokens > 0 ? page_layout : layout) == Layout::planar; }
   std::string name() const {
-    return fmt::format("K {} V {} head_dim {}{} GQA {} queries {}{} {}{}{}", k, v, head_dim,
+    return fmt::format("K {} V {} Q {} head_dim {}{} GQA {} queries {}{} {}{}{}", k, v, to_string(q_type), head_dim,
                        head_dim_v ? fmt::format("x{}", head_dim_v) : "", gqa, is_varlen ? "1 to " : "", query_length,
                        layout_name(is_planar(), page_tokens), is_causal ? " causal" : "",
                        token_heads ? fmt::format(" {} heads together", token_heads) : "");

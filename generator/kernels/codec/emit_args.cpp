@@ -22,7 +22,7 @@ void codec_fragments(Writer& w, const CodecPlan& plan) {
   if (plan.page_tokens > 0) w.fragment("formats/stored_pages.cuh");
   if (!plan.slots.empty()) w.fragment("formats/stored_slots.cuh");
   if (plan.has_lengths) w.fragment("formats/stored_lengths.cuh");
-  w.overlaps = plan.has_lengths;  // the first pass of prefill in two
+  w.overlaps = plan.has_lengths && !plan.is_quantize;  // the first pass of prefill in two
 }
 
 void write_row_places(Writer& w, const CodecPlan& plan, const std::string& type, const std::string& rows) {
@@ -30,13 +30,14 @@ void write_row_places(Writer& w, const CodecPlan& plan, const std::string& type,
   const kv::CodecArgs args{};
   const auto side_at = int(reinterpret_cast<const char*>(&args.side) - reinterpret_cast<const char*>(&args));
   const Format& f = plan.format;
-  w.line("// Tokens {} the scratch row.",
-         plan.has_lengths ? "of sequences; those behind the end of one have" : "by slots; negative slots have");
+  w.line("// Tokens {} the scratch row.", !plan.has_lengths  ? "by slots; negative slots have"
+                                          : plan.is_quantize ? "at the ends of sequences; those before token 0 have"
+                                                             : "of sequences; those behind the end of one have");
   w.line("alignas(16) KV_SCRATCH u8 kScratchRow[{}];", f.row_bytes(f.stored_dim(plan.head_dim)) + 16);
   w.line("struct {} : {} {{\n  using Rows = {};", type, rows, rows);
   if (!plan.slots.empty()) w.line("  using Slot = {};", plan.slots);
   w.line("  static constexpr int kSideAt = {};", side_at);
-  if (plan.has_lengths) w.line("  static constexpr bool kHasLengths = true;");
+  if (plan.has_lengths) w.line("  static constexpr bool {} = true;", plan.is_quantize ? "kAppends" : "kEndsAtLengths");
   w.line("  KV_DEVICE static u8* scratch_row() {{ return kScratchRow; }}\n}};\n");
 }
 

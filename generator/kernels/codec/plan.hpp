@@ -24,7 +24,8 @@ struct CodecPlan {
   bool checks = false;  // the kernel runs only if its call has passed the checks
   std::string arch;
   std::string slots = {};    // kernels by slots: the type of a slot; "": tokens are numbered from a first one on
-  bool has_lengths = false;  // dequantize: sequences have lengths in device memory, behind which nothing is read
+  // Sequences have lengths in device memory (templates/formats/stored_lengths.cuh).
+  bool has_lengths = false;
   std::string layout() const {
     return layout_name(is_planar, page_tokens) + (slots.empty() ? "" : "." + slots) + (has_lengths ? ".lengths" : "") +
            (checks ? ".checked" : "");

@@ -14,6 +14,7 @@ namespace {
 constexpr int kSector = 32;     // bytes; copied rows begin at a sector (templates/kernels/decode/unaligned_rows.cuh)
 constexpr int kReadSlack = 16;  // bytes that a lane read may take behind the last staged row
 constexpr int kBarrierBytes = 64;
+constexpr int kLeastTurnRows = 33, kTurnRows = 64;                 // that are one block for both consumers
 constexpr int kFewRows = 128;                                      // that are one block for each consumer
 constexpr int kMostMmaSums = 128;                                  // dimensions of V: 64 sums a lane, beside 64 scores
 constexpr int kLeastChosenRows = 512, kLeastChosenMmaRows = 2048;  // from here on it is faster than decode (NOTES.md)
@@ -188,9 +189,8 @@ Result<void> check_problem(const Problem& problem) {
   const auto refuse = [](std::string text) { return fail(Code::unsupported, std::move(text)); };
   if (!problem.arch.has("wgmma") && !(problem.arch.has("mma_m16n8k16_f16") && problem.arch.has("cp_async")))
     return refuse(fmt::format("{} has no wgmma, and no mma of 16 x 8 x 16 beside cp.async", problem.arch.name));
-  if (problem.query_rows() <= 64)
-    return refuse(fmt::format("{} query rows of a KV head; decode takes up to 64 at once", problem.query_rows()));
-  if (problem.append) return refuse("it does not append");
+  if (!has_prefill_rows(problem))
+    return refuse(fmt::format("{} query rows of a KV head; decode takes them at once", problem.query_rows()));
   if (problem.sparse_v > 0) return refuse("it skips no values");
   if (problem.token_heads > 0) return refuse("it reads one head at a time, not token-major heads");
   return {};
@@ -249,6 +249,11 @@ std::string roles_text(const PrefillPlan& plan) {
 
 }  // namespace
 
+bool has_prefill_rows(const Problem& problem) {
+  const bool takes_turns = problem.arch.has("wgmma") && !problem.varlen;
+  return problem.query_rows() >= (takes_turns ? kLeastTurnRows : kTurnRows + 1);
+}
+
 Result<PrefillPlan> plan_prefill(const Problem& problem) {
   KV_CHECK(check_problem(problem));
   PrefillPlan plan;
@@ -286,6 +291,7 @@ Result<PrefillPlan> plan_prefill(const Problem& problem) {
                             problem.arch.name, kMostMmaSums));
   if (is_wide || plan.by_mma) plan.blocks = plan.stages = 1;
   if (problem.query_rows() <= kFewRows && !is_wide) plan.blocks = 1, plan.producer_warps = 8;
+  plan.takes_turns = problem.query_rows() <= kTurnRows && !is_wide && !plan.by_mma;
   if (plan.by_mma) plan.producer_warps = 0;
   // Queries are halves. Output passes through as floats: a block of 64 rows at once if there is room, else half of it.
   const int columns = plan.shares_rows ? dim_v / 2 : dim_v;  // of the output of a consumer

@@ -68,6 +68,7 @@ Problem second_pass_problem(const Problem& problem, const Format& f16, const Fir
   if (v.stays_rotated) second.out_type = Element::f32;
   second.layout = second.page_layout = Layout::planar;
   second.page_tokens = second.token_heads = 0;
+  second.append = false;  // the call has stored its new tokens
   second.id = problem_id(second) + ".context_chunks";
   return second;
 }
@@ -79,6 +80,7 @@ Result<void> add_two_passes(const FamilyInput& input, const PrefillPlan* one_pas
   for (const Format* format : {&problem.k, &problem.v})
     if (const Section& codes = format->codes(); codes.kind == CodeKind::plain && codes.element == Element::f32)
       return fail(Code::unsupported, fmt::format("{}: halves do not hold its range", format->name));
+  if (problem.query_rows() <= 64) return fail(Code::unsupported, "up to 64 query rows take less time than that");
   KV_TRY(f16, input.registry.format("f16", {}));
   if (problem.is_planar() && problem.page_tokens == 0 && problem.k.name == f16->name && problem.v.name == f16->name)
     return fail(Code::unsupported, "the cache has halves already");
@@ -94,7 +96,9 @@ Result<void> add_two_passes(const FamilyInput& input, const PrefillPlan* one_pas
   pass.rows = second.query_rows();
   pass.k.rotated_dim = pass.k.stored_dim = second.head_dim, pass.v.rotated_dim = pass.v.stored_dim = second.v_dim();
   pass.k.format = pass.v.format = f16->name;
-  pass.prefill_rows = plan.rows(), pass.prefill_choice = PrefillChoice::always;
+  pass.prefill_rows = plan.rows(), pass.prefill_takes_turns = plan.takes_turns;
+  pass.prefill_slot = plan.slot();
+  pass.prefill_choice = PrefillChoice::always;
   pass.kernels[Role::prefill] = emit_prefill(plan, input.registry);
   program.k.stays_rotated = k.stays_rotated, program.v.stays_rotated = v.stays_rotated;
   program.kernels[Role::dequantize_chunk_k] = std::move(k.kernel);

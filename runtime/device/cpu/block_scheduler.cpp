@@ -175,6 +175,9 @@ void Scheduler::finish_lane(LaneState& lane) {
   if (lane.copies.pending() > 0)
     record(fmt::format("{} asynchronous copies were never waited for: {}, lane {}", lane.copies.pending(), block_name(),
                        lane.view.thread));
+  if (lane.view.product_count > 0)
+    record(fmt::format("{}:{}: a product of wgmma was never waited for: {}, lane {}", lane.view.products[0].file,
+                       lane.view.products[0].line, block_name(), lane.view.thread));
   lane.state = State::done;
   if (--warp_of(lane).live == 0) check_agreements(lane.view.thread / 32 * 32);
   --live_;
@@ -243,6 +246,7 @@ void Scheduler::begin_block(unsigned x, unsigned y, unsigned z) {
     lane.view.block_y = static_cast<int>(y);
     lane.view.block_z = static_cast<int>(z);
     lane.view.parity = 0;
+    lane.view.product_count = lane.view.product_group = 0;
     lane.next_agreement = 0;
     lane.state = State::ready;
     lane.copies.begin_block();

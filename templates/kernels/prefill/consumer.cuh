@@ -5,7 +5,8 @@
 //
 // The warpgroups take turns at the tensor cores, and the softmax of one runs beside the products of the other. With two
 // blocks, a warpgroup multiplies P V of the block before and Q K^T of this block in one turn. With one block these are
-// two turns. With one stage of K and of V, both warpgroups multiply K, then both multiply V, and while they are at one
+// two turns. Up to 64 rows both warpgroups have the same rows and every second tile, and their parts are merged as
+// splits are. With one stage of K and of V, both warpgroups multiply K, then both multiply V, and while they are at one
 // of the two the producer fills the other.
 //
 // The online softmax is in kernels/prefill/softmax.cuh.
@@ -147,7 +148,8 @@ KV_DEVICE void consume(const Args& args) {
   // Scores that are multiplied by the scales of their tokens are exponents of 2.
   const float unit = Plan::kScalesScores ? 1.f : args.scale_log2 * Plan::K::kUnit;
   open_tensor_order(group);
-  constexpr int kSums = Plan::kValueDim / 2;
+  constexpr int kSums = Plan::kValueDim / 2, kRowsApart = Plan::kTakesTurns ? 0 : kBlocks * kBlockRows,
+                kStep = Plan::kTakesTurns ? 2 : 1;
   float o[kBlocks][kSums], s[64];
   u32 p[32];
   RowSoftmax softmax[kBlocks];
@@ -155,7 +157,7 @@ KV_DEVICE void consume(const Args& args) {
   int n = 0;  // the stage of the present tile
   KV_NO_UNROLL
   for (int round = 0; works.at(round, work); ++round) {
-    int first_row = work.first_row + group * (kBlocks * kBlockRows);
+    int first_row = work.first_row + group * kRowsApart;
     sync_team<4>();  // all warps have left the place of the queries
     load_queries<Plan>(args.q, work, first_row, q);
     publish_operands();
@@ -204,13 +206,18 @@ KV_DEVICE void consume(const Args& args) {
       keep_words(p);
       finish_before_barrier(rows.sum[0] + rows.sum[1]);
     };
+    int part =
+        0;  // of the tiles, where consumers take them in turn: a consumer has the same stage of K and V each time
     if constexpr (kBlocks == 1) {
+      const int tiles = work.end_tile - work.first_tile, n_behind = n + tiles;
+      if constexpr (Plan::kTakesTurns) part = (n + group) % 2;
+      n += part;
       KV_NO_UNROLL
-      for (int tile = work.first_tile; tile < work.end_tile; ++tile, ++n) {
+      for (int tile = work.first_tile + part; tile < work.end_tile; tile += kStep, n += kStep) {
         wait_phase(Stages::full(false, n), Stages::parity(n));
         await_tensor_order(group);
         multiply_keys<Plan::kKeyDim / 16>(s, q, uniform(Stages::operand(false, n)));
-        attend(0, tile, tile == work.first_tile);
+        attend(0, tile, tile < work.first_tile + kStep);
         wait_phase(Stages::full(true, n), Stages::parity(n));
         await_tensor_order(group);
         multiply_values<true>(o[0], p, uniform(Stages::operand(true, n)));
@@ -218,6 +225,7 @@ KV_DEVICE void consume(const Args& args) {
         keep_words(p);
         Stages::leave(true, n);
       }
+      n = n_behind;
     } else {
       KV_NO_UNROLL
       for (int tile = work.first_tile; tile < work.end_tile; ++tile, ++n) {
@@ -248,9 +256,9 @@ KV_DEVICE void consume(const Args& args) {
     }
     // The work tile is computed again, so that its other members take no registers in the loop over tiles.
     works.at(int(hide_from_optimizer(u32(round))), work);
-    first_row = work.first_row + group * (kBlocks * kBlockRows);
+    first_row = work.first_row + group * kRowsApart;
     sync_team<4>();  // all warps have left the queries
-    if (warp_uniform(work.splits > 1) && !merge_splits<Plan>(args, work, softmax, o)) continue;
+    if (warp_uniform(is_split<Plan>(work)) && !merge_splits<Plan>(args, work, part, softmax, o)) continue;
     if (!finish_context_chunk<Plan>(args, work, softmax, o)) continue;
     finish_rows<Plan>(args, rule, work, first_row, softmax, o, q);
   }

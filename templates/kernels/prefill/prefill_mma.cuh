@@ -96,7 +96,7 @@ KV_DEVICE void prefill(const Args& args) {
     works.at(int(hide_from_optimizer(u32(round))), work);
     first_row = work.first_row + group * kBlockRows;
     sync_block();  // all warps have left the queries
-    if (warp_uniform(work.splits > 1) && !merge_splits<Plan>(args, work, softmax, o)) continue;
+    if (warp_uniform(is_split<Plan>(work)) && !merge_splits<Plan>(args, work, 0, softmax, o)) continue;
     if (!finish_context_chunk<Plan>(args, work, softmax, o)) continue;
     finish_rows<Plan>(args, rule, work, first_row, softmax, o, q);
   }

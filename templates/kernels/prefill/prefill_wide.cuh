@@ -114,7 +114,7 @@ KV_DEVICE void consume_shared_rows(const Args& args) {
     KV_UNROLL
     for (int h = 0; h < 2; ++h)
       rows.sum[h] = float_of(load_staged_u32(sums + h * 4)) + float_of(load_staged_u32(sums + 8 + h * 4));
-    if (warp_uniform(work.splits > 1) && !merge_splits<Plan>(args, work, softmax, o)) continue;
+    if (warp_uniform(is_split<Plan>(work)) && !merge_splits<Plan>(args, work, 0, softmax, o)) continue;
     if (!finish_context_chunk<Plan>(args, work, softmax, o)) continue;
     finish_rows<Plan>(args, rule, work, work.first_row, softmax, o, q + group * Plan::kQueryBytes, group * kSums * 2);
   }

@@ -61,7 +61,7 @@ std::vector<bool> is_new_token(const std::vector<int>& lengths, int count) {
 }
 
 void check_append(const std::shared_ptr<Context>& context, const Planned& plain, const Planned& appending, Element type,
-                  const std::vector<int>& lengths, int blocks) {
+                  const std::vector<int>& lengths, int blocks, ManyRows many_rows = ManyRows::decode) {
   INFO(plain.test.name(), ", ", to_string(type), ", blocks ", blocks);
   const Problem& problem = plain.problem;
   const Sides inputs = numbers(plain, type);
@@ -86,10 +86,12 @@ void check_append(const std::shared_ptr<Context>& context, const Planned& plain,
   Rng rng(3);
   const auto q = rng.normals(std::size_t(kSequences * kKvHeads * problem.q_heads_per_kv * problem.query_length) *
                              std::size_t(problem.head_dim));
-  const KernelHarness::Call call{0, lengths, blocks, false};
+  KernelHarness::Call call{0, lengths, blocks, false};
+  call.many_rows = many_rows;
   const auto want = must(before.attend(q, call)), got = must(harness.attend(q, call));
   CHECK(got.out == want.out);
-  CHECK(got.report.kernels.size() == want.report.kernels.size());  // append adds no launch
+  // By decode append adds no launch, else one for K and one for V.
+  CHECK(got.report.kernels.size() == want.report.kernels.size() + (many_rows == ManyRows::decode ? 0 : 2));
   for (const int side : {0, 1}) {
     const auto rows = must(harness.rows(side));
     const std::size_t row = rows.size() / new_tokens.size();
@@ -116,6 +118,20 @@ TEST_CASE("append: the bytes of quantize, the bits of quantize and then decode, 
   }
   check_append(context, all[2], all[3], Element::f32, {64, 65, 66, 2, 300}, 29);
   check_append(context, all[2], all[3], Element::bf16, {64, 65, 66, 2, 300}, 1);
+}
+
+TEST_CASE("append by prefill: the bytes of quantize, the bits of quantize and then prefill, and no other row touched") {
+  const auto context = open_context(DeviceKind::cpu);
+  for (const auto& [test, many_rows] :
+       {std::pair{Case{"kv4", "q8_0", 128, 4, 20, Layout::planar, true}, ManyRows::prefill},
+        {Case{"f16", "f16", 128, 2, 70, Layout::rows, true}, ManyRows::prefill},
+        {Case{"q4_0", "kv3", 128, 4, 20, Layout::paged, true, 0, 16, Layout::planar}, ManyRows::prefill},
+        {Case{"tbq4_0", "f16", 128, 4, 20, Layout::planar, true}, ManyRows::two_pass},
+        {Case{"turbo4_qjl68", "tbq4_dense_qsfirst_raw", 128, 4, 20, Layout::rows, true}, ManyRows::two_pass}}) {
+    const Planned plain = planned_for(context, test, false), appending = planned_for(context, test, true);
+    check_append(context, plain, appending, Element::f16, {257, 0, 32, 1, 33}, 3, many_rows);
+    check_append(context, plain, appending, Element::f32, {64, 65, 66, 2, 300}, 0, many_rows);
+  }
 }
 
 TEST_CASE("programs that append require new tokens, and others refuse them") {

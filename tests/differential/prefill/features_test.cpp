@@ -25,6 +25,8 @@ const FeatureCase kAlone[] = {
     {"tbq3_0", "kv4", "features = [\"alibi\", \"causal\"]", 4, 70},
     {"kv4", "kv4", "features = [\"packed_mask\"]", 2, 40},
     {"kv4", "q8_0", "hook = \"log_distance\"\nfeatures = [\"causal\"]", 4, 70},
+    {"f16", "f16", "head_dim = 512\nwindow = [200, -1]\nfeatures = [\"causal\", \"lse\"]", 4, 40},
+    {"f16", "f16", "head_dim = 512\nsoftcap = 5.0\nfeatures = [\"mask\", \"sinks\"]", 2, 70},
     {"q4_0", "q4_0", "features = [\"position_offset\", \"causal\"]", 4, 70}};
 
 const char* const kAll =

@@ -13,8 +13,8 @@
 namespace kvjit::test {
 namespace {
 
-Case paged(const char* k, const char* v, int page_tokens, Layout page_layout) {
-  return {k, v, 128, 3, 30, Layout::paged, true, 0, page_tokens, page_layout};
+Case paged(const char* k, const char* v, int page_tokens, Layout page_layout, int queries = 30) {
+  return {k, v, 128, 3, queries, Layout::paged, true, 0, page_tokens, page_layout};
 }
 
 TEST_CASE("formats, layouts and ragged lengths: the oracle's answer in any number of blocks") {
@@ -79,6 +79,31 @@ TEST_CASE("heads of up to 576 dimensions of K and 512 of V: the oracle's answer 
                 {300, 0, 5, 128, 129}, {0, 3});
 }
 
+TEST_CASE("queries of any type at any place: the oracle's answer") {
+  const auto context = open_context(DeviceKind::cpu);
+  for (const Element type : {Element::f16, Element::bf16, Element::f32})
+    for (Case test : {Case{"f16", "f16", 128, 4, 33, Layout::planar, true},
+                      {"kv4", "q4_0", 128, 4, 33, Layout::planar, true},  // rotated
+                      {"f16", "f16", 80, 3, 30, Layout::planar, true}}) {
+      test.q_type = type;
+      const Planned one = planned(registry(), test, "sm_90a");
+      Judge judge(context, one, 2, 200);
+      for (const QueryPlaces& places : {QueryPlaces{false, 0}, {true, 8}, {true, 3}}) {
+        KernelHarness::Call call = prefill_call({200, 130}, 0);
+        call.q = places;
+        judge.check(call);
+      }
+    }
+}
+
+TEST_CASE("up to 64 query rows, which both consumers have: the oracle's answer in any number of blocks") {
+  check_prefill({{"kv4", "kv4", 128, 4, 10, Layout::planar, true},
+                 {"f16", "f16", 128, 8, 8, Layout::planar, false},
+                 {"q8_0", "q4_0", 64, 4, 16, Layout::rows, true},
+                 paged("tbq4_0", "kv3", 16, Layout::planar, 13)},
+                {700, 0, 5, 128, 129}, {0, 1, 3});
+}
+
 // Heads of 128 dimensions with every format. Those of 64 and 256 with every fourth, or all with KVJIT_FULL=1: compiling
 // takes two seconds a format.
 TEST_CASE("every format that prefill serves, as K and V, is read by prefill") {
@@ -120,30 +145,36 @@ TEST_CASE("a token far above all of the first tile: probabilities beyond fp16 an
 
 // 240 query rows of two KV heads: two work tiles a sequence, which are split in two on the CPU back-end.
 const Case kSplit = {"kv3", "kv4", 128, 4, 60, Layout::rows, true};
+// 60 query rows, which both consumers have: each split has two parts.
+const Case kTurns = {"kv3", "kv4", 128, 4, 15, Layout::rows, true};
 
 TEST_CASE("a sequence has the same bits in any batch and any number of blocks, though its work tiles are split") {
   const auto context = open_context(DeviceKind::cpu);
-  const Planned one = planned(registry(), kSplit, "sm_90a");
-  AttentionCall call;
-  call.sequences = 4, call.tokens = 900, call.kv_heads = kKvHeads;
-  CHECK(prefill_splits(one.source, context->backend()->info(), call) == 2);
-  Judge judge(context, one, 4, 900);
-  const auto first_sequence = [&](std::vector<float> out) {
-    out.resize(out.size() / 4);
-    return out;
-  };
-  const auto alone = first_sequence(judge.check(prefill_call({900, 0, 0, 0}, 0)));
-  for (const int blocks : {0, 1, 3})
-    CHECK(first_sequence(judge.check(prefill_call({900, 130, 700, 257}, blocks))) == alone);
+  for (const Case& test : {kSplit, kTurns}) {
+    const Planned one = planned(registry(), test, "sm_90a");
+    AttentionCall call;
+    call.sequences = 4, call.tokens = 900, call.kv_heads = kKvHeads;
+    CHECK(prefill_splits(one.source, context->backend()->info(), call) == 2);
+    Judge judge(context, one, 4, 900);
+    const auto first_sequence = [&](std::vector<float> out) {
+      out.resize(out.size() / 4);
+      return out;
+    };
+    const auto alone = first_sequence(judge.check(prefill_call({900, 0, 0, 0}, 0)));
+    for (const int blocks : {0, 1, 3})
+      CHECK(first_sequence(judge.check(prefill_call({900, 130, 700, 257}, blocks))) == alone);
+  }
 }
 
 TEST_CASE("calls one behind the other share a workspace: each leaves its counters zero") {
-  Caller caller(open_context(DeviceKind::cpu), planned(registry(), kSplit, "sm_90a"), {2, kKvHeads, 600});
-  for (const std::vector<int>& lengths : {std::vector<int>{600, 300}, {0, 512}, {600, 600}}) {
-    const Caller::Shape shape{2, 600, 0, lengths, ManyRows::prefill};
-    CHECK(must(caller.run(shape)).kernels.at(0).find("prefill.") == 0);
-    CHECK(caller.error(shape) <= kMaxKernelError);
-    CHECK(caller.counters_are_zero());
+  for (const Case& test : {kSplit, kTurns}) {
+    Caller caller(open_context(DeviceKind::cpu), planned(registry(), test, "sm_90a"), {2, kKvHeads, 600});
+    for (const std::vector<int>& lengths : {std::vector<int>{600, 300}, {0, 512}, {600, 600}}) {
+      const Caller::Shape shape{2, 600, 0, lengths, ManyRows::prefill};
+      CHECK(must(caller.run(shape)).kernels.at(0).find("prefill.") == 0);
+      CHECK(caller.error(shape) <= kMaxKernelError);
+      CHECK(caller.counters_are_zero());
+    }
   }
 }
 

@@ -37,6 +37,8 @@ TEST_CASE("formats and layouts, contexts of several chunks and groups of sequenc
                            {"tbq4_dense256_qsfirst_raw", "tbq3_dense256_qsfirst_raw", 256, 3, 30, Layout::rows, true},
                            {"tbqp4_0", "turbo_split_68", 256, 3, 30, Layout::planar, true},
                            {"turbo4_qjl68", "tbq4_dense_qsfirst_raw", 128, 4, 33, Layout::rows, true},
+                           {"q8_0", "q4_0", 576, 4, 33, Layout::rows, true, 512},
+                           {"q4_0", "q8_0", 96, 3, 30, Layout::planar, true},
                            paged("f16", "f16", 16, Layout::planar),
                            paged("kv3", "q4_0", 64, Layout::planar),
                            paged("q8_0", "kv4", 8, Layout::rows)}) {

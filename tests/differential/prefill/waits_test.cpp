@@ -110,6 +110,42 @@ TEST_CASE("of one stage of operands and tiles in parts, waits for copies that ca
                    {"wait(part);\n          v.take", 1, "v.take"}});
 }
 
+TEST_CASE("products that nothing waits for, and operands that are left too early, are noticed") {
+  const std::string kWaitForValues =
+      "wgmma_wait<0>();\n            settle_sums(before);\n            keep_words(p);\n          }\n";
+  const std::string kMultiplyKeys =
+      "          multiply_keys<Plan::kKeyDim / 16>(s, q + b * kQueryBlockBytes<Plan>, "
+      "uniform(Stages::operand(false, n)));\n";
+  const std::string kLeaveValues = "          if (b == 0 && !is_first) Stages::leave(true, n - 1);\n";
+  check_mutations(
+      {"f16", "f16", 128, 4, 70, Layout::planar, true},
+      {{"  wgmma_wait<1>();\n  pass_tensor_order(group);\n  wgmma_wait<0>();", 1, "  pass_tensor_order(group);"},
+       {"  wgmma_commit();\n}\ntemplate <int kSteps>", 1, "}\ntemplate <int kSteps>"},
+       {"wgmma_wait<0>();\n        settle_sums(o[kBlocks - 1]);", 1, ""}});
+  // The producer fills the stage again, with values of the next tile.
+  const std::string kAwaitNext =
+      "if (tile + 1 < work.end_tile) wait_phase(Stages::full(true, n + 1), Stages::parity(n + 1));";
+  check_mutations({"kv4", "kv4", 128, 4, 70, Layout::planar, true},
+                  {{kWaitForValues + kMultiplyKeys + kLeaveValues, 1,
+                    "}\n" + kMultiplyKeys + kLeaveValues + kAwaitNext + "wgmma_wait<0>();"}});
+}
+
+TEST_CASE("of heads of 576 and 512 dimensions, removed meetings, early releases and phases too early are noticed") {
+  check_mutations(
+      {"f16", "f16", 576, 4, 40, Layout::planar, true, 512},
+      {{"wait_phase(Stages::full(false, n), Stages::parity(n));\n      wgmma_begin", 1, "wgmma_begin"},
+       {"wait_phase(Stages::full(true, n), Stages::parity(n));\n      wgmma_begin", 1,
+        "wait_phase(Stages::full(true, n), Stages::parity(n) ^ 1);\n      wgmma_begin"},
+       {"wgmma_wait<0>();\n      settle_sums(s);\n      Stages::leave(false, n);", 1, "Stages::leave(false, n);"},
+       {"wgmma_wait<0>();\n      settle_sums(o[0]);", 1, ""},
+       {"Exchange::meet(0, meetings);\n      KV_UNROLL", 1, "KV_UNROLL"},
+       {"Exchange::meet(1, meetings);\n      wait_phase", 1, "wait_phase"},
+       {"Exchange::meet(0, meetings);  // both have left the output of the work tile before", 1, ""},
+       {"Exchange::meet(1, meetings++);", 1, "meetings++;"},
+       {"Exchange::meet(0, meetings);\n    const SharedAddress sums", 1, "const SharedAddress sums"},
+       {"Exchange::meet(1, meetings);\n    KV_UNROLL", 1, "KV_UNROLL"}});
+}
+
 TEST_CASE("of rows that are only copied, a removed wait and an early announcement are noticed") {
   check_mutations({"f16", "f16", 128, 4, 70, Layout::planar, true},
                   {{"wait_phase(Stages<Plan>::empty(is_v, n), Stages<Plan>::parity(n) ^ 1);", 1, ";"},
