@@ -63,6 +63,7 @@ struct Lane {
   int parity;                                // the set that the next collective uses
   void* copies;                              // the lane's queue of asynchronous copies
   Product products[kMostProducts] = {};      // under way, the oldest first
+  int turns = 0;                             // at the tensor cores that the lane has awaited
   int product_count = 0, product_group = 0;  // group: of those that are not committed yet
 };
 
@@ -82,6 +83,7 @@ struct Host {
   // Barriers of bulk copies (device/bulk_copy.cuh), by their place in shared memory.
   void (*open_barrier)(void* at, unsigned arrivals), (*close_barrier)(void* at), (*arrive)(void* at, unsigned bytes);
   void (*wait_phase)(void* barrier, unsigned parity, const char* file, int line);
+  void* (*named_barrier)(int number, unsigned arrivals);  // one of the block's own, open since its first use
   void (*copy_bulk)(void* to, const void* from, unsigned bytes, void* barrier);
   // Ends the launch unless all lanes of the warp say the same there. No lane waits for it.
   void (*agree)(bool mine, const char* file, int line);
@@ -596,9 +598,16 @@ template <int kRegisters>
 inline void release_registers() {}
 template <int kRegisters>
 inline void request_registers() {}
-inline void open_tensor_order(int) {}
-inline void await_tensor_order(int, KV_SITE) { sync_warp(file, line); }
-inline void pass_tensor_order(int) {}
+// Each warpgroup has a barrier, at which the 128 lanes of the other one arrive. So a turn that nobody passes on is a
+// deadlock here, too.
+inline void* turn_of(int group) { return cpu::host.named_barrier(group, 128); }
+inline void pass_tensor_order(int group) { cpu::host.arrive(turn_of(1 - group), 0); }
+inline void await_tensor_order(int group, KV_SITE) {
+  cpu::host.wait_phase(turn_of(group), u32(cpu::self().turns++) % 2, file, line);
+}
+inline void open_tensor_order(int group) {
+  if (group == 1) pass_tensor_order(group);
+}
 inline void finish_before_barrier(float) {}
 inline u32 add_arrival(u32* counter, u32 add) {
   const u32 before = *counter;

@@ -30,8 +30,8 @@ KV_DEVICE void store_shared_u64(SharedAddress a, u32 x, u32 y) {
 }
 
 // Two warpgroups take turns at the tensor cores, so that one multiplies while the other computes its softmax. `group`
-// is 0 or 1. Each has a barrier on which it waits and which the other one passes. The order is for speed only: on the
-// CPU these functions order nothing.
+// is 0 or 1. Each has a barrier on which it waits and which the other one passes. Both must have the same number of
+// turns.
 KV_DEVICE void pass_tensor_order(int group) { asm volatile("bar.arrive %0, 256;" ::"r"(7 - group) : "memory"); }
 KV_DEVICE void await_tensor_order(int group) { asm volatile("bar.sync %0, 256;" ::"r"(6 + group) : "memory"); }
 KV_DEVICE void open_tensor_order(int group) {  // group 1 lets group 0 go first

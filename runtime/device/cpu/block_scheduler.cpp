@@ -52,6 +52,7 @@ class Scheduler {
   void copy_commit() { running_->copies.commit(); }
   void copy_wait(int groups_left) { keep_rule(running_->copies.wait(groups_left)); }
   void wait_phase(void* barrier, unsigned parity, Site site);
+  void* named_barrier(int number, unsigned arrivals);
   void copy_bulk(void* to, const void* from, unsigned bytes, void* barrier);
   void keep_rule(const std::string& broken) {
     if (!broken.empty()) stop(broken);
@@ -98,7 +99,8 @@ class Scheduler {
   std::unique_ptr<unsigned char, FreeBytes> shared_{
       static_cast<unsigned char*>(std::aligned_alloc(kGuard, kMaxShared + 2 * kGuard))};
   std::vector<int> ready_;
-  int favoured_ = -1;  // shuffled order: the warp that runs
+  std::array<std::uint64_t, 2> named_barriers_{};  // places of barriers outside shared memory
+  int favoured_ = -1;                              // shuffled order: the warp that runs
   fiber scheduler_;
   Stack scheduler_stack_;
   LaneState* running_ = nullptr;
@@ -163,6 +165,12 @@ void Scheduler::wait_phase(void* barrier, unsigned parity, Site site) {
   lane.state = State::at_barrier;
   ++at_barrier_;
   yield();
+}
+
+void* Scheduler::named_barrier(int number, unsigned arrivals) {
+  void* const barrier = &named_barriers_[static_cast<std::size_t>(number)];
+  if (!barriers.is_open(barrier)) keep_rule(barriers.open(barrier, arrivals));
+  return barrier;
 }
 
 void Scheduler::copy_bulk(void* to, const void* from, unsigned bytes, void* barrier) {
@@ -246,6 +254,7 @@ void Scheduler::begin_block(unsigned x, unsigned y, unsigned z) {
     lane.view.block_y = static_cast<int>(y);
     lane.view.block_z = static_cast<int>(z);
     lane.view.parity = 0;
+    lane.view.turns = 0;
     lane.view.product_count = lane.view.product_group = 0;
     lane.next_agreement = 0;
     lane.state = State::ready;
@@ -475,6 +484,9 @@ Shared& shared() {
     process.host.copy_wait = [](int groups_left) { process.scheduler.copy_wait(groups_left); };
     process.host.open_barrier = [](void* at, unsigned arrivals) {
       process.scheduler.keep_rule(process.scheduler.barriers.open(at, arrivals));
+    };
+    process.host.named_barrier = [](int number, unsigned arrivals) {
+      return process.scheduler.named_barrier(number, arrivals);
     };
     process.host.close_barrier = [](void* at) { process.scheduler.keep_rule(process.scheduler.barriers.close(at)); };
     process.host.arrive = [](void* barrier, unsigned bytes) {

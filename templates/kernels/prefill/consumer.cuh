@@ -225,6 +225,12 @@ KV_DEVICE void consume(const Args& args) {
         keep_words(p);
         Stages::leave(true, n);
       }
+      // The last tile of an odd number is the other consumer's, which needs its turns passed on: one for each product.
+      if constexpr (Plan::kTakesTurns)
+        for (int i = tiles % 2 == 1 && part == 1 ? 0 : 2; i < 2; ++i) {
+          await_tensor_order(group);
+          pass_tensor_order(group);
+        }
       n = n_behind;
     } else {
       KV_NO_UNROLL
