@@ -221,8 +221,11 @@ Result<LaunchReport> Program::run(bool readable, const AttentionCall& call, Devi
   // Varlen<> is the innermost wrapper.
   const auto step_attention = [&]<class Args>(Role role, Grid grid, const Args& args) -> Result<void> {
     if (!source_.varlen) return step_featured(role, grid, args);
-    kv::VarlenArgs varlen{call.query_starts, call.queries, lengths.least, lengths.most, 0, {}};
-    if (by_prefill) list_splits(source_, device, call, varlen);
+    kv::VarlenArgs varlen{call.query_starts, call.queries, lengths.least, lengths.most, 0, {}, nullptr};
+    if (by_prefill) {
+      list_splits(source_, device, call, varlen);
+      varlen.tickets = reinterpret_cast<kv::u32*>(workspace + kCounterBytes) - 1;
+    }
     return step_featured(role, grid, kv::Varlen<Args>{args, varlen});
   };
   const auto rotate = [&](Role role, const kv::Rows& in, const kv::Rows& out) -> Result<void> {

@@ -17,10 +17,11 @@ namespace {
 constexpr int kCpuBlocks = 4;  // the CPU back-end has no multiprocessors; some calls of tests are split
 // Tiles of tokens of a split, about, at least. A split costs the time of 5 to 10 tiles to begin, to store and to merge
 // (NOTES.md), which a batch that fills the device pays for nothing. On the CPU back-end: few, so that short contexts of
-// tests are split.
-constexpr kv::u32 kLeastSplitTiles = 32, kLeastCpuSplitTiles = 2;
+// tests are split. Up to 64 query rows a tile takes less time, and a batch of short sequences fills the device.
+constexpr kv::u32 kLeastSplitTiles = 32, kLeastSplitTilesOfFewRows = 128, kLeastCpuSplitTiles = 2;
 constexpr int kTileTokens = 128;  // of prefill
-constexpr long long kMostCounters = kCounterBytes / sizeof(kv::u32);
+// The last counter is that of tickets.
+constexpr long long kMostCounters = kCounterBytes / sizeof(kv::u32) - 1;
 
 // Work tiles of a sequence with so many queries: prefill_rows query rows of one KV head each.
 long long work_tiles(const ProgramSource& source, const AttentionCall& call, long long queries) {
@@ -28,7 +29,10 @@ long long work_tiles(const ProgramSource& source, const AttentionCall& call, lon
          static_cast<long long>(call.kv_heads);
 }
 
-kv::u32 least_split_tiles(const DeviceInfo& device) { return device.is_gpu ? kLeastSplitTiles : kLeastCpuSplitTiles; }
+kv::u32 least_split_tiles(const ProgramSource& source, const DeviceInfo& device) {
+  if (!device.is_gpu) return kLeastCpuSplitTiles;
+  return source.prefill_takes_turns ? kLeastSplitTilesOfFewRows : kLeastSplitTiles;
+}
 long long multiprocessors(const DeviceInfo& device) { return device.is_gpu ? device.multiprocessors : kCpuBlocks; }
 
 // KV splits of each work tile of a sequence that has so many.
@@ -113,7 +117,7 @@ int prefill_splits(const ProgramSource& source, const DeviceInfo& device, const 
   if (!splits_prefill(source, call)) return 1;
   // The kernel makes no more of them than the tokens of a sequence are worth, which are at most call.tokens.
   const auto tiles = static_cast<kv::u32>(ceil_div(call.tokens, kTileTokens));
-  const auto useful = static_cast<int>(kv::useful_splits(tiles, least_split_tiles(device)));
+  const auto useful = static_cast<int>(kv::useful_splits(tiles, least_split_tiles(source, device)));
   return std::min(useful, listed_splits(source, device, call));
 }
 
@@ -123,7 +127,7 @@ kv::SchedulerArgs prefill_schedule(const ProgramSource& source, const DeviceInfo
   schedule.tokens = call.tokens, schedule.sequences = call.sequences, schedule.kv_heads = call.kv_heads;
   const int splits = prefill_splits(source, device, call);
   schedule.splits_per_head = static_cast<kv::u32>(splits);
-  schedule.split_boundary_tiles = least_split_tiles(device);
+  schedule.split_boundary_tiles = least_split_tiles(source, device);
   const long long most = call.blocks > 0 ? call.blocks : multiprocessors(device);
   schedule.blocks = static_cast<int>(std::clamp(work_tile_count(source, call) * splits, 1ll, most));
   return schedule;

@@ -21,6 +21,7 @@ struct VarlenArgs {
   // args/splits.cuh. Sequences of more than split_count of them are not split.
   int split_count;
   u8 splits[320];  // at most 2 a multiprocessor
+  u32* tickets;    // prefill: work tiles that blocks have taken beyond their first; zero before and after a call
 };
 
 // The arguments of a kernel with run-time query lengths.

@@ -82,6 +82,7 @@ Source emit_prefill(const PrefillPlan& plan, const Registry& registry) {
          plan.keys_at, plan.values_at, plan.barriers_at);
   w.line("  static constexpr bool kSharesRows = {}, kTakesTurns = {};  // both consumers have the same query rows",
          flag(plan.shares_rows), flag(plan.takes_turns));
+  w.line("  static constexpr int kPostsAt = {};", plan.posts_at);
   if (plan.shares_rows)
     w.line("  static constexpr int kProbabilitiesAt = {}, kExchangeAt = {};", plan.probabilities_at, plan.exchange_at);
   w.line("  static constexpr bool kScalesScores = {}, kTracksMaximum = {};", flag(plan.scales_scores),

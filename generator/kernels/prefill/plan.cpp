@@ -21,6 +21,7 @@ constexpr int kLeastChosenRows = 512, kLeastChosenMmaRows = 2048;  // from here 
 constexpr int kTokens = 128, kWideTokens = 64;      // of a tile; of one of heads of more than 256 dimensions
 constexpr int kScoreScaleBytes = kTokens * 4;       // of a stage of K
 constexpr int kExchangeBytes = 2 * 64 * 4 + 2 * 8;  // of consumers that share rows: maxima, and two barriers
+constexpr int kPostBytes = 4 * (64 + 2 * 8);        // of four rounds: work tiles, and two barriers each
 constexpr int kLeastCopiedDim = 64, kMostDim = 256, kMostWideKeyDim = 576, kMostWideValueDim = 512;
 constexpr int kOnesBytes = 16;  // factors of scores that are scaled
 
@@ -307,7 +308,8 @@ Result<PrefillPlan> plan_prefill(const Problem& problem) {
                        !keys.adds_minima;
   plan.tracks_maximum = plan.stages == 1 || changes_scores(problem.features);
   plan.exchange_at = plan.barriers_at + kBarrierBytes;
-  plan.score_scales_at = plan.exchange_at + (plan.shares_rows ? kExchangeBytes : 0);
+  plan.posts_at = plan.exchange_at + (plan.shares_rows ? kExchangeBytes : 0);
+  plan.score_scales_at = plan.posts_at + (plan.posts_work() ? kPostBytes : 0);
   plan.ones_at = plan.score_scales_at + (plan.scales_scores ? plan.stages * kScoreScaleBytes : 0);
   int end = plan.ones_at + (plan.scales_scores ? kOnesBytes : 0);
   if (!plan.copies_rows) end = place_entries(plan.v, place_entries(plan.k, end));

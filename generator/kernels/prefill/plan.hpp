@@ -42,6 +42,7 @@ struct PrefillPlan : AttentionShape {
   // barriers, the stages of scales of scores, ones in their place; then tables, and the producer's rings.
   int queries_at = 0, keys_at = 0, values_at = 0, ring_at = 0, barriers_at = 0, score_scales_at = 0, ones_at = 0,
       shared_bytes = 0;
+  int posts_at = 0;  // work tiles that one warp posts (posted_work.cuh)
   int probabilities_at = 0,
       exchange_at = 0;  // of consumers that share rows (templates/kernels/prefill/prefill_wide.cuh)
   SidePlan k, v;
@@ -52,6 +53,7 @@ struct PrefillPlan : AttentionShape {
   ProgramSource::PrefillSlot slot() const {  // templates/kernels/prefill/splits.cuh: eight warps of 32 lanes consume
     return {256 * blocks * value_dim / (shares_rows ? 4 : 2), 256 * blocks * 4};
   }
+  bool posts_work() const { return !by_mma; }
   int stage_bytes() const { return k.stage_bytes + v.stage_bytes; }  // of one warp
 };
 

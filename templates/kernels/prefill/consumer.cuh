@@ -139,7 +139,7 @@ template <class Plan, class Args>
 KV_DEVICE void consume(const Args& args) {
   using Stages = kv::Stages<Plan>;
   constexpr int kBlocks = Plan::kBlocks;
-  const auto works = work_tiles_of<Plan>(args);
+  const PostedWork<Plan> works;
   const auto rule = rule_of<Plan>(args);
   using Rule = decltype(rule_of<Plan>(args));
   constexpr bool kChangesScores = Rule::kChangesScores;
@@ -156,7 +156,7 @@ KV_DEVICE void consume(const Args& args) {
   WorkTile work;
   int n = 0;  // the stage of the present tile
   KV_NO_UNROLL
-  for (int round = 0; works.at(round, work); ++round) {
+  for (int round = 0; works.begin(round, work); ++round) {
     int first_row = work.first_row + group * kRowsApart;
     sync_team<4>();  // all warps have left the place of the queries
     load_queries<Plan>(args.q, work, first_row, q);
@@ -261,7 +261,8 @@ KV_DEVICE void consume(const Args& args) {
       }
     }
     // The work tile is computed again, so that its other members take no registers in the loop over tiles.
-    works.at(int(hide_from_optimizer(u32(round))), work);
+    works.recall(int(hide_from_optimizer(u32(round))), work);
+    works.leave(round);
     first_row = work.first_row + group * kRowsApart;
     sync_team<4>();  // all warps have left the queries
     if (warp_uniform(is_split<Plan>(work)) && !merge_splits<Plan>(args, work, part, softmax, o)) continue;

@@ -20,7 +20,10 @@ KV_DEVICE void prefill(const Args& args) {
   fill_entries<typename Plan::K>();
   fill_entries<typename Plan::V>();
   if constexpr (Plan::kScalesScores) TokenFactors<Plan>::fill_ones();
-  if (thread() == 0) Stages<Plan>::open();
+  if (thread() == 0) {
+    PostedWork<Plan>::open();
+    Stages<Plan>::open();
+  }
   sync_block();
   if (warp() < Plan::kWarps) {
     release_registers<Plan::kProducerRegisters>();

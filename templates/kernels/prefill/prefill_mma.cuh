@@ -42,6 +42,7 @@ template <class Plan, class Args>
 KV_DEVICE void prefill(const Args& args) {
   static_assert(Plan::kCopiesRows && Plan::kTracksMaximum && Plan::kBlocks == 1 && Plan::kStages == 1);
   const auto works = work_tiles_of<Plan>(args);
+  const DealtOrder order{args.scheduler.blocks};
   const auto rule = rule_of<Plan>(args);
   using Rule = decltype(rule_of<Plan>(args));
   const int group = warp() / 4, stored_from = context_of<Plan>(args).stored_from();
@@ -61,7 +62,7 @@ KV_DEVICE void prefill(const Args& args) {
     copy_commit();
   };
   KV_NO_UNROLL
-  for (int round = 0; works.at(round, work); ++round) {
+  for (int round = 0; works.at(order.place(works, round), work); ++round) {
     int first_row = work.first_row + group * kBlockRows;
     sync_block();  // all warps have left the place of the queries
     copy_keys(work.first_tile);
@@ -93,7 +94,7 @@ KV_DEVICE void prefill(const Args& args) {
       copy_values(tile + 1);
     }
     // The work tile is computed again, so that its other members take no registers in the loop over tiles.
-    works.at(int(hide_from_optimizer(u32(round))), work);
+    works.at(order.place(works, int(hide_from_optimizer(u32(round)))), work);
     first_row = work.first_row + group * kBlockRows;
     sync_block();  // all warps have left the queries
     if (warp_uniform(is_split<Plan>(work)) && !merge_splits<Plan>(args, work, 0, softmax, o)) continue;

@@ -38,7 +38,7 @@ KV_DEVICE void consume_shared_rows(const Args& args) {
   using Exchange = kv::Exchange<Plan>;
   constexpr int kScores = Plan::kTokens / 4, kSums = Plan::kValueDim / 4;
   static_assert(kScores == 16 && kSums == 128);
-  const auto works = work_tiles_of<Plan>(args);
+  const PostedWork<Plan> works;
   const auto rule = rule_of<Plan>(args);
   constexpr bool kChangesScores = decltype(rule_of<Plan>(args))::kChangesScores;
   const int group = int(uniform(u32((warp() - Plan::kWarps) / 4))), g = lane() >> 2, c = lane() & 3,
@@ -52,7 +52,7 @@ KV_DEVICE void consume_shared_rows(const Args& args) {
   int n = 0;  // tiles before the present one
   int meetings = 0;
   KV_NO_UNROLL
-  for (int round = 0; works.at(round, work); ++round, ++meetings) {
+  for (int round = 0; works.begin(round, work); ++round, ++meetings) {
     Exchange::meet(0, meetings);  // both have left the output of the work tile before
     load_queries<Plan>(args.q, work, work.first_row, q);
     publish_operands();
@@ -105,7 +105,8 @@ KV_DEVICE void consume_shared_rows(const Args& args) {
       Stages::leave(true, n);
     }
     // The work tile is computed again, so that its other members take no registers in the loop over tiles.
-    works.at(int(hide_from_optimizer(u32(round))), work);
+    works.recall(int(hide_from_optimizer(u32(round))), work);
+    works.leave(round);
     // The denominators of both halves of the tokens, by the place of the probabilities, which both have left.
     Exchange::meet(0, meetings);
     const SharedAddress sums = p + (row_of_block * 4 + c) * 16;  // of both consumers' lanes that have these rows
@@ -123,7 +124,11 @@ KV_DEVICE void consume_shared_rows(const Args& args) {
 template <class Plan, class Args>
 KV_DEVICE void prefill(const Args& args) {
   static_assert(Plan::kCopiesRows && Plan::kTracksMaximum && Plan::kBlocks == 1 && Plan::kStages == 1);
-  if (thread() == 0) Stages<Plan>::open(), Exchange<Plan>::open();
+  if (thread() == 0) {
+    PostedWork<Plan>::open();
+    Exchange<Plan>::open();
+    Stages<Plan>::open();
+  }
   sync_block();
   if (warp() < Plan::kWarps) {
     release_registers<Plan::kProducerRegisters>();

@@ -17,7 +17,7 @@
 #include "device/warp_roles.cuh"
 #include "kernels/decode/decode.cuh"
 #include "kernels/prefill/unpack_permutes.cuh"
-#include "kernels/prefill/work_tiles.cuh"
+#include "kernels/prefill/posted_work.cuh"
 
 namespace kv {
 
@@ -249,13 +249,14 @@ KV_DEVICE void produce(const Args& args) {
   using ValueProducer = SideProducer<Plan, V, true>;
   constexpr int kRing = Plan::kRing, kParts = KeyProducer::kParts;
   constexpr bool kBySides = Plan::kStages == 1 && kParts > 1;
-  const auto works = work_tiles_of<Plan>(args);
+  auto works = work_poster_of<Plan>(args);
   const SharedAddress k_ring = Plan::kRingAt + warp() * (kRing * Plan::kStageBytes),
                       v_ring = k_ring + kRing * K::kStageBytes;
   WorkTile work;
   int n = 0;  // the stage of the present tile
   KV_NO_UNROLL
-  for (int round = 0; works.at(round, work); ++round) {
+  for (int round = 0; works.begin_first(round, work); ++round) {
+    works.leave(round);
     KeyProducer k(args.k, work, k_ring, args.scale_log2 * K::kUnit);
     ValueProducer v(args.v, work, v_ring, 1.f);
     const int first_part = work.first_tile * kParts;
@@ -352,7 +353,7 @@ KV_DEVICE void copy_rows(SharedAddress operand, const CacheSide& side, const Wor
 // Produces f16 rows. With two stages, one is announced as full when the copies of the next are on their way.
 template <class Plan, class Args>
 KV_DEVICE void produce_f16(const Args& args) {
-  const auto works = work_tiles_of<Plan>(args);
+  auto works = work_poster_of<Plan>(args);
   const int stored_from = context_of<Plan>(args).stored_from();
   WorkTile work;
   int n = 0;
@@ -372,17 +373,21 @@ KV_DEVICE void produce_f16(const Args& args) {
     copy_wait<1>();
     if (is_v)
       Stages<Plan>::fill(false, n);
-    else if (n > 0)
+    else if (tile > work.first_tile)
       Stages<Plan>::fill(true, n - 1);
   };
   KV_NO_UNROLL
-  for (int round = 0; works.at(round, work); ++round) KV_NO_UNROLL
-  for (int tile = work.first_tile; tile < work.end_tile; ++tile, ++n) {
-    next(false, tile);
-    next(true, tile);
+  for (int round = 0; works.begin_first(round, work); ++round) {
+    works.leave(round);
+    KV_NO_UNROLL
+    for (int tile = work.first_tile; tile < work.end_tile; ++tile, ++n) {
+      next(false, tile);
+      next(true, tile);
+    }
+    // Nobody waits for the next work tile before all of this one is announced.
+    copy_wait<0>();
+    if (Plan::kStages > 1 && work.end_tile > work.first_tile) Stages<Plan>::fill(true, n - 1);
   }
-  copy_wait<0>();
-  if (Plan::kStages > 1 && n > 0) Stages<Plan>::fill(true, n - 1);
 }
 
 }  // namespace kv

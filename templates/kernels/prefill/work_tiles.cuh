@@ -13,7 +13,8 @@
 // SchedulerArgs::split_boundary_tiles tiles of tokens, at least.
 //
 // All warps of a block walk through the same list, each for itself. Where numbers of queries are known at run time
-// only, kernels/prefill/varlen.cuh makes the list.
+// only, kernels/prefill/varlen.cuh makes the list, blocks take work tiles as they come to them, and one warp finds
+// them.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "args/attention.cuh"
@@ -106,17 +107,30 @@ KV_DEVICE WholeContext context_of(const Args&) {
   return {};
 }
 
+// The places of the list that a block has, one a round. Plans with run-time query lengths have an overload of order_of
+// in kernels/prefill/varlen.cuh.
+struct DealtOrder {
+  int blocks;
+  template <class Finder>
+  KV_DEVICE int place(const Finder&, int round) const {
+    return round * blocks + (round % 2 ? blocks - 1 - block_x() : block_x());
+  }
+};
+template <class Plan, class Args>
+KV_DEVICE DealtOrder order_of(const Args& args) {
+  return {args.scheduler.blocks};
+}
+
 template <class Plan, class Range, class List, class Context>
 class WorkTiles {
  public:
   KV_DEVICE WorkTiles(const SchedulerArgs& args, const Range& range, const List& list, const Context& context)
       : args_(args), range_(range), list_(list), context_(context) {}
 
-  // The block's split of a work tile in a round; false behind the last round. A split that the work tile does not need
-  // has no tokens and no rows.
-  KV_DEVICE bool at(int round, WorkTile& work) const {
+  KV_DEVICE int size() const { return list_.size(); }
+  // Place i of the list; false behind its end. A split that the work tile does not need has no tokens and no rows.
+  KV_DEVICE bool at(int i, WorkTile& work) const {
     constexpr int kTokens = Plan::kTokens, kGroup = Plan::kGroup;
-    const int blocks = args_.blocks, i = round * blocks + (round % 2 ? blocks - 1 - block_x() : block_x());
     ListItem item;
     if (!list_.find(i, item)) return false;
     const int last_tile = (item.rows + Plan::kRows - 1) / Plan::kRows - 1;

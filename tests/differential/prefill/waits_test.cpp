@@ -30,7 +30,8 @@ struct Mutation {
 void check_mutations(const Case& test, const std::vector<Mutation>& mutations) {
   std::vector<Planned> all = {planned(registry(), test, "sm_90a")};
   for (const Mutation& mutation : mutations) {
-    Text& kernel = all.emplace_back(all[0]).source.kernels.at(Role::prefill).text;
+    ProgramSource& source = all.emplace_back(all[0]).source;
+    Text& kernel = (source.buckets.empty() ? source : source.buckets.back()).kernels.at(Role::prefill).text;
     std::string text = kernel.str();
     std::size_t at = text.find(mutation.what);
     for (int i = 1; i < mutation.place && at != std::string::npos; ++i) at = text.find(mutation.what, at + 1);
@@ -160,8 +161,8 @@ TEST_CASE("of rows that are only copied, a removed wait and an early announcemen
   check_mutations({"f16", "f16", 128, 4, 70, Layout::planar, true},
                   {{"wait_phase(Stages<Plan>::empty(is_v, n), Stages<Plan>::parity(n) ^ 1);", 1, ";"},
                    {"    copy_wait<1>();\n    if (is_v)", 1, "    if (is_v)"},
-                   {"  copy_wait<0>();\n  if (Plan::kStages > 1 && n > 0) Stages<Plan>::fill(true, n - 1);", 1,
-                    "  if (Plan::kStages > 1 && n > 0) Stages<Plan>::fill(true, n - 1);"}});
+                   {"    copy_wait<0>();\n    if (Plan::kStages > 1 && work.end_tile", 1,
+                    "    if (Plan::kStages > 1 && work.end_tile"}});
 }
 
 TEST_CASE("of one stage of rows that are only copied, a removed wait and an early announcement are noticed") {
