@@ -31,7 +31,7 @@ long long work_tiles(const ProgramSource& source, const AttentionCall& call, lon
 
 kv::u32 least_split_tiles(const ProgramSource& source, const DeviceInfo& device) {
   if (!device.is_gpu) return kLeastCpuSplitTiles;
-  return source.prefill_takes_turns ? kLeastSplitTilesOfFewRows : kLeastSplitTiles;
+  return source.prefill_alternates ? kLeastSplitTilesOfFewRows : kLeastSplitTiles;
 }
 long long multiprocessors(const DeviceInfo& device) { return device.is_gpu ? device.multiprocessors : kCpuBlocks; }
 
@@ -85,7 +85,7 @@ Result<bool> takes_prefill(const ProgramSource& source, const DeviceInfo& device
   if (call.many_rows == ManyRows::prefill && !has_prefill)
     return fail(Code::unsupported, fmt::format("program {} has no prefill kernel", source.id), {},
                 {"`kvjit explain` says why"});
-  const bool has_counters = !source.prefill_takes_turns || splits_prefill(source, call);
+  const bool has_counters = !source.prefill_alternates || splits_prefill(source, call);
   if (call.many_rows == ManyRows::prefill && !has_counters)
     return fail(Code::unsupported,
                 fmt::format("prefill of {} work tiles of up to 64 query rows; {} at most are merged in a call",
@@ -146,7 +146,7 @@ void list_splits(const ProgramSource& source, const DeviceInfo& device, const At
 long long prefill_slots(const ProgramSource& source, const DeviceInfo& device, const AttentionCall& call) {
   if (source.kernels.count(Role::prefill) == 0) return 0;
   const int splits = prefill_splits(source, device, call);
-  if (splits == 1 && !source.prefill_takes_turns) return 0;
+  if (splits == 1 && !source.prefill_alternates) return 0;
   const long long slots = work_tile_count(source, call) * splits;
   if (!call.query_starts) return slots;
   const long long sequences = std::min<long long>(call.sequences, call.query_rows / least_queries(source, call) + 1);

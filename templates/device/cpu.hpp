@@ -63,7 +63,7 @@ struct Lane {
   int parity;                                // the set that the next collective uses
   void* copies;                              // the lane's queue of asynchronous copies
   Product products[kMostProducts] = {};      // under way, the oldest first
-  int turns = 0;                             // at the tensor cores that the lane has awaited
+  int awaited = 0;                           // at the tensor cores that the lane has awaited
   int product_count = 0, product_group = 0;  // group: of those that are not committed yet
 };
 
@@ -603,7 +603,7 @@ inline void request_registers() {}
 inline void* turn_of(int group) { return cpu::host.named_barrier(group, 128); }
 inline void pass_tensor_order(int group) { cpu::host.arrive(turn_of(1 - group), 0); }
 inline void await_tensor_order(int group, KV_SITE) {
-  cpu::host.wait_phase(turn_of(group), u32(cpu::self().turns++) % 2, file, line);
+  cpu::host.wait_phase(turn_of(group), u32(cpu::self().awaited++) % 2, file, line);
 }
 inline void open_tensor_order(int group) {
   if (group == 1) pass_tensor_order(group);

@@ -80,8 +80,8 @@ Source emit_prefill(const PrefillPlan& plan, const Registry& registry) {
          plan.query_bytes, plan.output_passes);
   w.line("  static constexpr int kQueriesAt = {}, kKeysAt = {}, kValuesAt = {}, kBarriersAt = {};", plan.queries_at,
          plan.keys_at, plan.values_at, plan.barriers_at);
-  w.line("  static constexpr bool kSharesRows = {}, kTakesTurns = {};  // both consumers have the same query rows",
-         flag(plan.shares_rows), flag(plan.takes_turns));
+  w.line("  static constexpr bool kSharesRows = {}, kAlternates = {};  // both consumers have the same query rows",
+         flag(plan.shares_rows), flag(plan.alternates));
   w.line("  static constexpr int kPostsAt = {};", plan.posts_at);
   if (plan.shares_rows)
     w.line("  static constexpr int kProbabilitiesAt = {}, kExchangeAt = {};", plan.probabilities_at, plan.exchange_at);

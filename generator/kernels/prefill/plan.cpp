@@ -14,7 +14,7 @@ namespace {
 constexpr int kSector = 32;     // bytes; copied rows begin at a sector (templates/kernels/decode/unaligned_rows.cuh)
 constexpr int kReadSlack = 16;  // bytes that a lane read may take behind the last staged row
 constexpr int kBarrierBytes = 64;
-constexpr int kLeastTurnRows = 33, kTurnRows = 64;                 // that are one block for both consumers
+constexpr int kLeastSharedRows = 33, kSharedRows = 64;             // that are one block for both consumers
 constexpr int kFewRows = 128;                                      // that are one block for each consumer
 constexpr int kMostMmaSums = 128;                                  // dimensions of V: 64 sums a lane, beside 64 scores
 constexpr int kLeastChosenRows = 512, kLeastChosenMmaRows = 2048;  // from here on it is faster than decode (NOTES.md)
@@ -251,8 +251,8 @@ std::string roles_text(const PrefillPlan& plan) {
 }  // namespace
 
 bool has_prefill_rows(const Problem& problem) {
-  const bool takes_turns = problem.arch.has("wgmma") && !problem.varlen;
-  return problem.query_rows() >= (takes_turns ? kLeastTurnRows : kTurnRows + 1);
+  const bool alternates = problem.arch.has("wgmma") && !problem.varlen;
+  return problem.query_rows() >= (alternates ? kLeastSharedRows : kSharedRows + 1);
 }
 
 Result<PrefillPlan> plan_prefill(const Problem& problem) {
@@ -292,7 +292,7 @@ Result<PrefillPlan> plan_prefill(const Problem& problem) {
                             problem.arch.name, kMostMmaSums));
   if (is_wide || plan.by_mma) plan.blocks = plan.stages = 1;
   if (problem.query_rows() <= kFewRows && !is_wide) plan.blocks = 1, plan.producer_warps = 8;
-  plan.takes_turns = problem.query_rows() <= kTurnRows && !is_wide && !plan.by_mma;
+  plan.alternates = problem.query_rows() <= kSharedRows && !is_wide && !plan.by_mma;
   if (plan.by_mma) plan.producer_warps = 0;
   // Queries are halves. Output passes through as floats: a block of 64 rows at once if there is room, else half of it.
   const int columns = plan.shares_rows ? dim_v / 2 : dim_v;  // of the output of a consumer

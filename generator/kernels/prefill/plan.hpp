@@ -20,11 +20,11 @@ struct PrefillPlan : AttentionShape {
   bool copies_rows = false;  // both sides are f16, which the producer copies as they are
   // Heads of more than 256 dimensions: both consumers have the same query rows, and each half of V's dimensions.
   bool shares_rows = false;
-  bool takes_turns = false;  // up to 64 query rows: both consumers have all of them, and every second tile
-  int tokens = 128;          // of a tile
-  int value_dim = 0;         // dimensions of V as an operand: those of its rows, or more
-  int stage_tokens = 32;     // tokens that a warp of the producer brings at once
-  int ring = 1;              // stages of packed rows of each side that a warp of the producer has
+  bool alternates = false;  // up to 64 query rows: both consumers have all of them, and every second tile
+  int tokens = 128;         // of a tile
+  int value_dim = 0;        // dimensions of V as an operand: those of its rows, or more
+  int stage_tokens = 32;    // tokens that a warp of the producer brings at once
+  int ring = 1;             // stages of packed rows of each side that a warp of the producer has
   int producer_registers = 0, consumer_registers = 0;  // of a thread, once registers have moved
   bool scales_scores = false,                          // K's rows have one scale each, which multiplies scores
       tracks_maximum = false;  // the maximum of each tile is computed (templates/kernels/prefill/softmax.cuh)
@@ -48,8 +48,8 @@ struct PrefillPlan : AttentionShape {
   SidePlan k, v;
   std::vector<int> key_columns, value_columns;  // where each dimension of a row stands in a row of an operand
   std::vector<Decision> decisions;
-  int rows() const { return (shares_rows || takes_turns ? 1 : 2) * 64 * blocks; }  // of a work tile
-  int threads() const { return 32 * producer_warps + 256; }                        // of a block: two warpgroups consume
+  int rows() const { return (shares_rows || alternates ? 1 : 2) * 64 * blocks; }  // of a work tile
+  int threads() const { return 32 * producer_warps + 256; }                       // of a block: two warpgroups consume
   ProgramSource::PrefillSlot slot() const {  // templates/kernels/prefill/splits.cuh: eight warps of 32 lanes consume
     return {256 * blocks * value_dim / (shares_rows ? 4 : 2), 256 * blocks * 4};
   }

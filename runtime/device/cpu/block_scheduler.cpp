@@ -254,7 +254,7 @@ void Scheduler::begin_block(unsigned x, unsigned y, unsigned z) {
     lane.view.block_y = static_cast<int>(y);
     lane.view.block_z = static_cast<int>(z);
     lane.view.parity = 0;
-    lane.view.turns = 0;
+    lane.view.awaited = 0;
     lane.view.product_count = lane.view.product_group = 0;
     lane.next_agreement = 0;
     lane.state = State::ready;

@@ -148,8 +148,8 @@ KV_DEVICE void consume(const Args& args) {
   // Scores that are multiplied by the scales of their tokens are exponents of 2.
   const float unit = Plan::kScalesScores ? 1.f : args.scale_log2 * Plan::K::kUnit;
   open_tensor_order(group);
-  constexpr int kSums = Plan::kValueDim / 2, kRowsApart = Plan::kTakesTurns ? 0 : kBlocks * kBlockRows,
-                kStep = Plan::kTakesTurns ? 2 : 1;
+  constexpr int kSums = Plan::kValueDim / 2, kRowsApart = Plan::kAlternates ? 0 : kBlocks * kBlockRows,
+                kStep = Plan::kAlternates ? 2 : 1;
   float o[kBlocks][kSums], s[64];
   u32 p[32];
   RowSoftmax softmax[kBlocks];
@@ -210,7 +210,7 @@ KV_DEVICE void consume(const Args& args) {
         0;  // of the tiles, where consumers take them in turn: a consumer has the same stage of K and V each time
     if constexpr (kBlocks == 1) {
       const int tiles = work.end_tile - work.first_tile, n_behind = n + tiles;
-      if constexpr (Plan::kTakesTurns) part = (n + group) % 2;
+      if constexpr (Plan::kAlternates) part = (n + group) % 2;
       n += part;
       KV_NO_UNROLL
       for (int tile = work.first_tile + part; tile < work.end_tile; tile += kStep, n += kStep) {
@@ -226,7 +226,7 @@ KV_DEVICE void consume(const Args& args) {
         Stages::leave(true, n);
       }
       // The last tile of an odd number is the other consumer's, which needs its turns passed on: one for each product.
-      if constexpr (Plan::kTakesTurns)
+      if constexpr (Plan::kAlternates)
         for (int i = tiles % 2 == 1 && part == 1 ? 0 : 2; i < 2; ++i) {
           await_tensor_order(group);
           pass_tensor_order(group);

@@ -42,7 +42,7 @@ template <class Plan, class Args>
 KV_DEVICE void prefill(const Args& args) {
   static_assert(Plan::kCopiesRows && Plan::kTracksMaximum && Plan::kBlocks == 1 && Plan::kStages == 1);
   const auto works = work_tiles_of<Plan>(args);
-  const DealtOrder order{args.scheduler.blocks};
+  const EvenOddOrder order{args.scheduler.blocks};
   const auto rule = rule_of<Plan>(args);
   using Rule = decltype(rule_of<Plan>(args));
   const int group = warp() / 4, stored_from = context_of<Plan>(args).stored_from();

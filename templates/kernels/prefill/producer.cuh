@@ -54,7 +54,7 @@ struct Stages {
     KV_NO_UNROLL
     for (int n = 0; n < 2 * kStages; ++n) {
       open_barrier(full(n / kStages, n), Plan::kWarps);
-      open_barrier(empty(n / kStages, n), Plan::kTakesTurns ? 4 : Plan::kConsumerWarps);
+      open_barrier(empty(n / kStages, n), Plan::kAlternates ? 4 : Plan::kConsumerWarps);
     }
     publish_barriers();
   }

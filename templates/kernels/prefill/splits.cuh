@@ -18,7 +18,7 @@ namespace kv {
 
 // Warps of a work tile that have different rows, and parts of a split.
 template <class Plan>
-constexpr int kRowWarps = Plan::kTakesTurns ? 4 : Plan::kConsumerWarps;
+constexpr int kRowWarps = Plan::kAlternates ? 4 : Plan::kConsumerWarps;
 template <class Plan>
 constexpr int kSplitParts = Plan::kConsumerWarps / kRowWarps<Plan>;
 

@@ -109,7 +109,7 @@ KV_DEVICE WholeContext context_of(const Args&) {
 
 // The places of the list that a block has, one a round. Plans with run-time query lengths have an overload of order_of
 // in kernels/prefill/varlen.cuh.
-struct DealtOrder {
+struct EvenOddOrder {
   int blocks;
   template <class Finder>
   KV_DEVICE int place(const Finder&, int round) const {
@@ -117,7 +117,7 @@ struct DealtOrder {
   }
 };
 template <class Plan, class Args>
-KV_DEVICE DealtOrder order_of(const Args& args) {
+KV_DEVICE EvenOddOrder order_of(const Args& args) {
   return {args.scheduler.blocks};
 }
 

@@ -148,11 +148,11 @@ TEST_CASE("a token far above all of the first tile: probabilities beyond fp16 an
 // 240 query rows of two KV heads: two work tiles a sequence, which are split in two on the CPU back-end.
 const Case kSplit = {"kv3", "kv4", 128, 4, 60, Layout::rows, true};
 // 60 query rows, which both consumers have: each split has two parts.
-const Case kTurns = {"kv3", "kv4", 128, 4, 15, Layout::rows, true};
+const Case kAlternating = {"kv3", "kv4", 128, 4, 15, Layout::rows, true};
 
 TEST_CASE("a sequence has the same bits in any batch and any number of blocks, though its work tiles are split") {
   const auto context = open_context(DeviceKind::cpu);
-  for (const Case& test : {kSplit, kTurns}) {
+  for (const Case& test : {kSplit, kAlternating}) {
     const Planned one = planned(registry(), test, "sm_90a");
     AttentionCall call;
     call.sequences = 4, call.tokens = 900, call.kv_heads = kKvHeads;
@@ -169,7 +169,7 @@ TEST_CASE("a sequence has the same bits in any batch and any number of blocks, t
 }
 
 TEST_CASE("calls one behind the other share a workspace: each leaves its counters zero") {
-  for (const Case& test : {kSplit, kTurns}) {
+  for (const Case& test : {kSplit, kAlternating}) {
     Caller caller(open_context(DeviceKind::cpu), planned(registry(), test, "sm_90a"), {2, kKvHeads, 600});
     for (const std::vector<int>& lengths : {std::vector<int>{600, 300}, {0, 512}, {600, 600}}) {
       const Caller::Shape shape{2, 600, 0, lengths, ManyRows::prefill};
