@@ -600,10 +600,10 @@ template <int kRegisters>
 inline void request_registers() {}
 // Each warpgroup has a barrier, at which the 128 lanes of the other one arrive. So a turn that nobody passes on is a
 // deadlock here, too.
-inline void* turn_of(int group) { return cpu::host.named_barrier(group, 128); }
-inline void pass_tensor_order(int group) { cpu::host.arrive(turn_of(1 - group), 0); }
+inline void* order_barrier(int group) { return cpu::host.named_barrier(group, 128); }
+inline void pass_tensor_order(int group) { cpu::host.arrive(order_barrier(1 - group), 0); }
 inline void await_tensor_order(int group, KV_SITE) {
-  cpu::host.wait_phase(turn_of(group), u32(cpu::self().awaited++) % 2, file, line);
+  cpu::host.wait_phase(order_barrier(group), u32(cpu::self().awaited++) % 2, file, line);
 }
 inline void open_tensor_order(int group) {
   if (group == 1) pass_tensor_order(group);
