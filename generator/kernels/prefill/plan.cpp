@@ -212,14 +212,20 @@ Result<void> check_copied_dims(const Problem& problem) {
 
 // Which calls take prefill, as measured (NOTES.md). With 65 to 511 rows it is faster than decode where it has blocks
 // for most of the device. What was measured are planar caches, heads of 128 dimensions, and no feature that hides or
-// changes scores.
+// changes scores. Up to 64 rows it gains over decode where that is slow: with codes of up to 8 bits and without a
+// rotation, or up to 3 bits with one.
+bool gains_up_to_64_rows(const SidePlan& side) {
+  const int bits = side.sections[0].codes.bits;
+  return bits <= 8 && (!side.format.is_transformed() || bits <= 3);
+}
 int least_chosen_rows(const PrefillPlan& plan) { return plan.by_mma ? kLeastChosenMmaRows : kLeastChosenRows; }
 PrefillChoice choose(const PrefillPlan& plan, const Problem& problem) {
   if (problem.features.mask) return PrefillChoice::never;
   if (problem.query_rows() >= least_chosen_rows(plan)) return PrefillChoice::always;
   const bool is_measured = !plan.by_mma && problem.is_planar() && problem.page_tokens == 0 &&
                            plan.k.rotated_dim == 128 && plan.v.rotated_dim == 128 && !problem.features.has_window() &&
-                           !changes_scores(problem.features) && !problem.varlen;
+                           !changes_scores(problem.features) && !problem.varlen &&
+                           (!plan.alternates || (gains_up_to_64_rows(plan.k) && gains_up_to_64_rows(plan.v)));
   return is_measured ? PrefillChoice::if_full : PrefillChoice::never;
 }
 std::string choice_text(const PrefillPlan& plan, const Problem& problem) {

@@ -102,7 +102,7 @@ TEST_CASE("up to 64 query rows, which both consumers have: the oracle's answer i
                  {"q8_0", "q4_0", 64, 4, 16, Layout::rows, true},
                  paged("tbq4_0", "kv3", 16, Layout::planar, 13)},
                 {700, 0, 5, 128, 129}, {0, 1, 3});
-  // A block that has one tile, which is one consumer's: the other one passes its turns on.
+  // A block that has one tile, which is one consumer's: the other one still keeps the order at the tensor cores.
   check_prefill({{"kv4", "kv4", 128, 4, 10, Layout::planar, true}}, {100}, {0, 1, 2});
 }
 
