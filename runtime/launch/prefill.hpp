@@ -28,7 +28,7 @@ ContextChunks lay_out_context_chunks(const ProgramSource& source, const DeviceIn
 
 // KV splits of a work tile, at most: more than one where the work tiles of one sequence leave multiprocessors idle. The
 // number depends on the query rows, KV heads and length of a sequence and on the device, never on the batch. So a
-// sequence has the same bits in any batch. A call that may have more than 8,192 work tiles is not split: it has no
+// sequence has the same bits in any batch. A call that may have more than 8,191 work tiles is not split: it has no
 // counters.
 int prefill_splits(const ProgramSource& source, const DeviceInfo& device, const AttentionCall& call);
 
