@@ -101,6 +101,7 @@ struct ProgramSource : AttentionShape {
       query_chunks = 1;  // chunks of so many rows that make up the query rows of a KV head
   int tile_tokens = 0;   // tokens of a tile of decode
   int prefill_rows = 0;  // query rows of a work tile of prefill; 0: the program has no prefill
+  int prefill_tokens = 128;         // of a tile of prefill
   bool prefill_alternates = false;  // its consumers have the same rows, and their parts are merged as splits are
   struct PrefillSlot {
     int sums = 0, states = 0;  // floats of a partial result, and of its softmax

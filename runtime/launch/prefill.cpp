@@ -18,8 +18,10 @@ constexpr int kCpuBlocks = 4;  // the CPU back-end has no multiprocessors; some 
 // Tiles of tokens of a split, about, at least. A split costs the time of 5 to 10 tiles to begin, to store and to merge
 // (NOTES.md), which a batch that fills the device pays for nothing. On the CPU back-end: few, so that short contexts of
 // tests are split. Up to 64 query rows a tile takes less time, and a batch of short sequences fills the device.
-constexpr kv::u32 kLeastSplitTiles = 32, kLeastSplitTilesOfFewRows = 128, kLeastCpuSplitTiles = 2;
-constexpr int kTileTokens = 128;  // of prefill
+// Heads of more than 256 dimensions have tiles of 64 tokens that take 2.5 us each.
+constexpr kv::u32 kLeastSplitTiles = 32, kLeastSplitTilesOfFewRows = 128, kLeastSplitTilesOfWideHeads = 16,
+                  kLeastCpuSplitTiles = 2;
+constexpr int kTileTokens = 128;  // of prefill, but for these
 // The last counter is that of tickets.
 constexpr long long kMostCounters = kCounterBytes / sizeof(kv::u32) - 1;
 
@@ -31,6 +33,7 @@ long long work_tiles(const ProgramSource& source, const AttentionCall& call, lon
 
 kv::u32 least_split_tiles(const ProgramSource& source, const DeviceInfo& device) {
   if (!device.is_gpu) return kLeastCpuSplitTiles;
+  if (source.prefill_tokens < kTileTokens) return kLeastSplitTilesOfWideHeads;
   return source.prefill_alternates ? kLeastSplitTilesOfFewRows : kLeastSplitTiles;
 }
 long long multiprocessors(const DeviceInfo& device) { return device.is_gpu ? device.multiprocessors : kCpuBlocks; }
@@ -116,7 +119,7 @@ Result<bool> takes_two_passes(const ProgramSource& source, const DeviceInfo& dev
 int prefill_splits(const ProgramSource& source, const DeviceInfo& device, const AttentionCall& call) {
   if (!splits_prefill(source, call)) return 1;
   // The kernel makes no more of them than the tokens of a sequence are worth, which are at most call.tokens.
-  const auto tiles = static_cast<kv::u32>(ceil_div(call.tokens, kTileTokens));
+  const auto tiles = static_cast<kv::u32>(ceil_div(call.tokens, source.prefill_tokens));
   const auto useful = static_cast<int>(kv::useful_splits(tiles, least_split_tiles(source, device)));
   return std::min(useful, listed_splits(source, device, call));
 }

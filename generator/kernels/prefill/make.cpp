@@ -28,6 +28,7 @@ Result<void> make_prefill(const FamilyInput& input, ProgramSource& program) {
   if (plan) {
     plan->name = input.problem.id + "." + input.problem.arch.name;
     program.prefill_rows = plan->rows(), program.prefill_alternates = plan->alternates;
+    program.prefill_tokens = plan->tokens;
     program.prefill_slot = plan->slot();
     program.rotates_queries = plan->rotates_queries;  // by the same rule as decode
     program.rotates_output = plan->rotates_output;

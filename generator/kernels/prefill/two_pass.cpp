@@ -97,6 +97,7 @@ Result<void> add_two_passes(const FamilyInput& input, const PrefillPlan* one_pas
   pass.k.rotated_dim = pass.k.stored_dim = second.head_dim, pass.v.rotated_dim = pass.v.stored_dim = second.v_dim();
   pass.k.format = pass.v.format = f16->name;
   pass.prefill_rows = plan.rows(), pass.prefill_alternates = plan.alternates;
+  pass.prefill_tokens = plan.tokens;
   pass.prefill_slot = plan.slot();
   pass.prefill_choice = PrefillChoice::always;
   pass.kernels[Role::prefill] = emit_prefill(plan, input.registry);

@@ -123,7 +123,7 @@ TEST_CASE("append: the bytes of quantize, the bits of quantize and then decode, 
 TEST_CASE("append by prefill: the bytes of quantize, the bits of quantize and then prefill, and no other row touched") {
   const auto context = open_context(DeviceKind::cpu);
   for (const auto& [test, many_rows] :
-       {std::pair{Case{"kv4", "q8_0", 128, 4, 20, Layout::planar, true}, ManyRows::prefill},
+       {std::pair{Case{"tbq4_0", "q8_0", 128, 4, 20, Layout::planar, true}, ManyRows::prefill},
         {Case{"f16", "f16", 128, 2, 70, Layout::rows, true}, ManyRows::prefill},
         {Case{"q4_0", "kv3", 128, 4, 20, Layout::paged, true, 0, 16, Layout::planar}, ManyRows::prefill},
         {Case{"tbq4_0", "f16", 128, 4, 20, Layout::planar, true}, ManyRows::two_pass},

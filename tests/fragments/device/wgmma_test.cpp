@@ -51,6 +51,8 @@ TEST_CASE("rows of bfloats where they are staged, times an operand of bfloats") 
         float d[64];
         kv::wgmma_64x128x16<false>(d, kv::BfloatRows{kRowsAt}, 0, 0);
         for (int step = 1; step < 8; ++step) kv::wgmma_64x128x16<true>(d, kv::BfloatRows{kRowsAt}, 0, step);
+        kv::wgmma_commit();
+        kv::wgmma_end(d);
         check_sums(d, 1);
       },
       kRowsAt + kv::kRowOperandBytes);
@@ -75,10 +77,14 @@ TEST_CASE("fragments of halves as bytes, times an operand of bytes") {
         float d[64];
         kv::wgmma_64x128x32_e4m3<false>(d, bytes[0], 0, 0);
         for (int i = 1; i < 8; ++i) kv::wgmma_64x128x32_e4m3<true>(d, bytes[i % 4], 0, i % 4);
+        kv::wgmma_commit();
+        kv::wgmma_end(d);
         check_sums(d, 2);
         d[0] = 1 + 0x1p-13f, d[1] = 1 + 0x1p-14f;
         const kv::u32 zeros[4] = {};
         kv::wgmma_64x128x32_e4m3<true>(d, zeros, 0, 0);
+        kv::wgmma_commit();
+        kv::wgmma_end(d);
         CHECK(d[0] == 1 + 0x1p-13f);
         CHECK(d[1] == 1);  // a device keeps 14 bits of such sums and truncates
       },

@@ -110,6 +110,26 @@ TEST_CASE("with few query rows a call takes prefill if it has blocks for three q
   CHECK(*takes_prefill(source, device, call));
 }
 
+TEST_CASE("up to 64 query rows that consumers share take a counter for each work tile, and splits are long") {
+  const DeviceInfo device{true, "fake", "sm_90a", 132, 0, 0};
+  ProgramSource source = many_rows();
+  source.query_length = 16, source.prefill_rows = 64, source.prefill_alternates = true;
+  source.prefill_choice = PrefillChoice::if_full;
+  AttentionCall call = call_of(16, 8);
+  call.tokens = 65536;
+  CHECK(prefill_splits(source, device, call) == 4);
+  CHECK(prefill_slots(source, device, call) == 4 * 16 * 8);
+  CHECK(*takes_prefill(source, device, call));
+  call.tokens = 1000;
+  CHECK(prefill_slots(source, device, call) == 16 * 8);  // both parts are merged even without splits
+  call = call_of(2000, 8);
+  CHECK_FALSE(*takes_prefill(source, device, call));
+  call.many_rows = ManyRows::prefill;
+  const auto refused = takes_prefill(source, device, call);
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error().message.find("16000 work tiles") != std::string::npos);
+}
+
 TEST_CASE("splits: where the work tiles of one sequence leave multiprocessors idle, whatever the batch") {
   const DeviceInfo device{true, "fake", "sm_90a", 132, 0, 0};
   const auto splits = [&](int sequences, int kv_heads) {

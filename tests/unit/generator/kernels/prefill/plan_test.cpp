@@ -34,8 +34,12 @@ TEST_CASE("problems that prefill does not serve have a reason") {
   };
   CHECK(refusal(problem_of("kv4", "kv4")) == "served");
   says(problem_of("kv4", "kv4", "", "", "sm_80"), "no wgmma");
-  says(problem_of("kv4", "kv4", "query_length = 16"), "64 query rows");
-  says(problem_of("kv4", "kv4", "query_length = 100\nappend = true"), "does not append");
+  CHECK(refusal(problem_of("kv4", "kv4", "query_length = 100\nappend = true")) == "served");
+  CHECK(refusal(problem_of("kv4", "kv4", "query_length = 9")) == "served");
+  says(problem_of("kv4", "kv4", "query_length = 8"), "32 query rows");
+  CHECK(refusal(problem_of("f16", "f16", "query_length = 40\nhead_dim_k = 576\nhead_dim_v = 512")) == "served");
+  says(problem_of("f16", "f16", "query_length = 40\nhead_dim = 576"), "576 dimensions of K and 576 of V");
+  says(problem_of("f16", "f16", "query_length = 40\nhead_dim = 72"), "multiples of 16 from 64");
   says(problem_of("kv4", "kv4", "query_length = 100\nsparse_v = 1e-3"), "skips no values");
   says(problem_of("q4_0", "q4_0", "query_length = 100\nhead_dim = 96"), "rows of 96 values");
   says(problem_of("kv4", "f16", "query_length = 100\nhead_dim_k = 128\nhead_dim_v = 192"), "v (f16) has rows of 192");
@@ -51,6 +55,13 @@ TEST_CASE("calls take prefill from 512 rows on, with fewer where it was measured
     CHECK_MESSAGE(plan.decisions.back().why.find(says) != std::string::npos, plan.decisions.back().why);
     return plan.choice;
   };
+  const auto few_rows = [](const char* k, const char* v) {
+    return must(plan_prefill(problem_of(k, v, "query_length = 16"))).choice;
+  };
+  CHECK(few_rows("q4_0", "q8_0") == PrefillChoice::if_full);
+  CHECK(few_rows("kv3", "kv2") == PrefillChoice::if_full);
+  CHECK(few_rows("kv4", "q4_0") == PrefillChoice::never);
+  CHECK(few_rows("f16", "f16") == PrefillChoice::never);
   CHECK(choice("query_length = 128", "calls on a GPU take it") == PrefillChoice::always);
   CHECK(choice("query_length = 128\nfeatures = [\"packed_mask\"]", "take it") == PrefillChoice::always);
   CHECK(choice("query_length = 128\nfeatures = [\"mask\"]", "element of a mask") == PrefillChoice::never);
@@ -86,7 +97,7 @@ TEST_CASE("a program says which of both kernels it has, and why") {
   CHECK(decision(problem_of("kv4", "kv4")).find("256 rows a block") == 0);
   CHECK(decision(problem_of("f32", "kv4")).find("none: query chunks of decode; k (f32)") == 0);
   CHECK(decision(problem_of("turbo4_qjl68", "kv4")).find("in two passes; calls of 128 queries and more") == 0);
-  CHECK(decision(problem_of("kv4", "kv4", "query_length = 16")) == "nothing");
+  CHECK(decision(problem_of("kv4", "kv4", "query_length = 8")) == "nothing");
 }
 
 TEST_CASE("two passes: from how many queries on, by what they save; the reason where there are none") {
