@@ -101,11 +101,13 @@ struct ProgramSource : AttentionShape {
       query_chunks = 1;  // chunks of so many rows that make up the query rows of a KV head
   int tile_tokens = 0;   // tokens of a tile of decode
   int prefill_rows = 0;  // query rows of a work tile of prefill; 0: the program has no prefill
-  int prefill_tokens = 128;         // of a tile of prefill
-  bool prefill_alternates = false;  // its consumers have the same rows, and their parts are merged as splits are
-  struct PrefillSlot {
-    int sums = 0, states = 0;  // floats of a partial result, and of its softmax
-  } prefill_slot;
+  // How prefill shares a work tile among blocks.
+  struct PrefillSplits {
+    int tile_tokens = 128,
+        least_tiles = 32;                // of a split, about; a split costs the time of several tiles (NOTES.md)
+    bool alternates = false;             // both consumers of a block have parts, which are merged as splits are
+    int slot_sums = 0, slot_states = 0;  // floats of a partial result, and of its softmax
+  } prefill_splits;
   PrefillChoice prefill_choice = PrefillChoice::never;
   // With run-time query lengths, decode attends for sequences of fewer queries, and prefill for the others.
   int least_prefill_queries = 1;

@@ -63,10 +63,18 @@ Result<void> Program::codec(int side, bool is_writing, const kv::CodecArgs& args
   return launch(*context_, source_, role, *loaded, grid, paged, check, stream);
 }
 
+Result<std::string> Program::bounded_codec(Role role, kv::BoundedCodecArgs args, kv::CheckRecord* record,
+                                           Stream stream) const {
+  KV_TRY(loaded, kernel(role));
+  KV_TRY(grid, grid_of_tiles(source_.kernels.at(role), args, context_->backend()->info().multiprocessors));
+  CheckBounds check;
+  check.record = record;
+  KV_CHECK(launch(*context_, source_, role, *loaded, grid, args, check, stream));
+  return loaded->name;
+}
+
 Result<void> Program::append_new_rows(const AttentionCall& call, Stream stream, LaunchReport& report) const {
   for (int side = 0; side < 2; ++side) {
-    const Role role = side == 0 ? Role::append_k : Role::append_v;
-    KV_TRY(loaded, kernel(role));
     kv::BoundedCodecArgs args{};
     args.x = side == 0 ? call.new_k : call.new_v;
     args.x_type = call.new_type;
@@ -76,9 +84,8 @@ Result<void> Program::append_new_rows(const AttentionCall& call, Stream stream, 
     args.sequences = call.sequences, args.tokens = source_.query_length, args.heads = call.kv_heads;
     args.lengths = call.lengths, args.most = call.tokens;
     args.first_token = call.lengths ? 0 : call.tokens - source_.query_length;
-    KV_TRY(grid, grid_of_tiles(source_.kernels.at(role), args, context_->backend()->info().multiprocessors));
-    KV_CHECK(launch(*context_, source_, role, *loaded, grid, args, call.check, stream));
-    report.kernels.push_back(loaded->name);
+    KV_TRY(name, bounded_codec(side == 0 ? Role::append_k : Role::append_v, args, call.check.record, stream));
+    report.kernels.push_back(name);
   }
   return {};
 }

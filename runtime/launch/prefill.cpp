@@ -15,13 +15,8 @@ namespace kvjit {
 namespace {
 
 constexpr int kCpuBlocks = 4;  // the CPU back-end has no multiprocessors; some calls of tests are split
-// Tiles of tokens of a split, about, at least. A split costs the time of 5 to 10 tiles to begin, to store and to merge
-// (NOTES.md), which a batch that fills the device pays for nothing. On the CPU back-end: few, so that short contexts of
-// tests are split. Up to 64 query rows a tile takes less time, and a batch of short sequences fills the device.
-// Heads of more than 256 dimensions have tiles of 64 tokens that take 2.5 us each.
-constexpr kv::u32 kLeastSplitTiles = 32, kLeastSplitTilesOfFewRows = 128, kLeastSplitTilesOfWideHeads = 16,
-                  kLeastCpuSplitTiles = 2;
-constexpr int kTileTokens = 128;  // of prefill, but for these
+// Tiles of tokens of a split on the CPU back-end, about, at least: few, so that short contexts of tests are split.
+constexpr kv::u32 kLeastCpuSplitTiles = 2;
 // The last counter is that of tickets.
 constexpr long long kMostCounters = kCounterBytes / sizeof(kv::u32) - 1;
 
@@ -32,9 +27,7 @@ long long work_tiles(const ProgramSource& source, const AttentionCall& call, lon
 }
 
 kv::u32 least_split_tiles(const ProgramSource& source, const DeviceInfo& device) {
-  if (!device.is_gpu) return kLeastCpuSplitTiles;
-  if (source.prefill_tokens < kTileTokens) return kLeastSplitTilesOfWideHeads;
-  return source.prefill_alternates ? kLeastSplitTilesOfFewRows : kLeastSplitTiles;
+  return device.is_gpu ? static_cast<kv::u32>(source.prefill_splits.least_tiles) : kLeastCpuSplitTiles;
 }
 long long multiprocessors(const DeviceInfo& device) { return device.is_gpu ? device.multiprocessors : kCpuBlocks; }
 
@@ -88,7 +81,7 @@ Result<bool> takes_prefill(const ProgramSource& source, const DeviceInfo& device
   if (call.many_rows == ManyRows::prefill && !has_prefill)
     return fail(Code::unsupported, fmt::format("program {} has no prefill kernel", source.id), {},
                 {"`kvjit explain` says why"});
-  const bool has_counters = !source.prefill_alternates || splits_prefill(source, call);
+  const bool has_counters = !source.prefill_splits.alternates || splits_prefill(source, call);
   if (call.many_rows == ManyRows::prefill && !has_counters)
     return fail(Code::unsupported,
                 fmt::format("prefill of {} work tiles of up to 64 query rows; {} at most are merged in a call",
@@ -119,7 +112,7 @@ Result<bool> takes_two_passes(const ProgramSource& source, const DeviceInfo& dev
 int prefill_splits(const ProgramSource& source, const DeviceInfo& device, const AttentionCall& call) {
   if (!splits_prefill(source, call)) return 1;
   // The kernel makes no more of them than the tokens of a sequence are worth, which are at most call.tokens.
-  const auto tiles = static_cast<kv::u32>(ceil_div(call.tokens, source.prefill_tokens));
+  const auto tiles = static_cast<kv::u32>(ceil_div(call.tokens, source.prefill_splits.tile_tokens));
   const auto useful = static_cast<int>(kv::useful_splits(tiles, least_split_tiles(source, device)));
   return std::min(useful, listed_splits(source, device, call));
 }
@@ -149,7 +142,7 @@ void list_splits(const ProgramSource& source, const DeviceInfo& device, const At
 long long prefill_slots(const ProgramSource& source, const DeviceInfo& device, const AttentionCall& call) {
   if (source.kernels.count(Role::prefill) == 0) return 0;
   const int splits = prefill_splits(source, device, call);
-  if (splits == 1 && !source.prefill_alternates) return 0;
+  if (splits == 1 && !source.prefill_splits.alternates) return 0;
   const long long slots = work_tile_count(source, call) * splits;
   if (!call.query_starts) return slots;
   const long long sequences = std::min<long long>(call.sequences, call.query_rows / least_queries(source, call) + 1);

@@ -105,6 +105,8 @@ class Program {
   // Prefill in two passes (two_pass.cpp).
   Result<void> run_two_passes(const AttentionCall& call, const ContextChunks& chunks, DevicePointer workspace,
                               Stream stream, const QueryLengths& lengths, LaunchReport& report) const;
+  // Launches a kernel over sequences that have lengths, and returns its name.
+  Result<std::string> bounded_codec(Role role, kv::BoundedCodecArgs args, kv::CheckRecord* record, Stream stream) const;
   // Stores the new tokens of a call by prefill.
   Result<void> append_new_rows(const AttentionCall& call, Stream stream, LaunchReport& report) const;
   Result<void> dequantize_chunk(int side, const kv::BoundedCodecArgs& args, kv::CheckRecord* record, Stream stream,

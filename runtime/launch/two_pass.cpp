@@ -93,8 +93,8 @@ ContextChunks lay_out_context_chunks(const ProgramSource& source, const DeviceIn
   chunks.v = place(times(tokens, v_bytes));
   // Sums as a slot of splits has them (templates/kernels/prefill/splits.cuh), unless there is one chunk.
   const std::size_t slots = all > chunk_tiles ? product(sizeof(float), work_tile_count(second, group), 1) : 0;
-  chunks.sums = place(times(slots, second.prefill_slot.sums));
-  chunks.state = place(times(slots, second.prefill_slot.states));
+  chunks.sums = place(times(slots, second.prefill_splits.slot_sums));
+  chunks.state = place(times(slots, second.prefill_splits.slot_states));
   const auto dense = [&](const SideInfo& side, int dim) {
     return side.stays_rotated ? product(sizeof(float), query_rows(source, call), q_heads(source, call), dim) : 0;
   };
@@ -106,14 +106,8 @@ ContextChunks lay_out_context_chunks(const ProgramSource& source, const DeviceIn
 
 Result<void> Program::dequantize_chunk(int side, const kv::BoundedCodecArgs& args, kv::CheckRecord* record,
                                        Stream stream, LaunchReport& report) const {
-  const Role role = side == 0 ? Role::dequantize_chunk_k : Role::dequantize_chunk_v;
-  KV_TRY(loaded, kernel(role));
-  kv::BoundedCodecArgs tiled = args;
-  KV_TRY(grid, grid_of_tiles(source_.kernels.at(role), tiled, context_->backend()->info().multiprocessors));
-  CheckBounds check;
-  check.record = record;
-  KV_CHECK(launch(*context_, source_, role, *loaded, grid, tiled, check, stream));
-  add_once(report.kernels, loaded->name);
+  KV_TRY(name, bounded_codec(side == 0 ? Role::dequantize_chunk_k : Role::dequantize_chunk_v, args, record, stream));
+  add_once(report.kernels, name);
   report.converted_bytes += static_cast<long long>(product(kHalf, args.sequences, args.tokens, args.heads)) *
                             source_.second_pass.front().dim(side);
   return {};

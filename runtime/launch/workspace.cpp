@@ -31,8 +31,9 @@ Workspace lay_out(const ProgramSource& source, const DeviceInfo& device, const A
   const auto place = [&end](std::size_t bytes) { return std::exchange(end, rounded(plus(end, bytes))); };
   layout.rotated_q = place(source.k.is_transformed ? dense(source.k) : 0);
   layout.unrotated_out = place(source.v.is_transformed ? dense(source.v) : 0);
-  layout.partial = place(std::max(times(states, source.v.rotated_dim), times(slots_of_many, source.prefill_slot.sums)));
-  layout.state = place(std::max(times(states, 2), times(slots_of_many, source.prefill_slot.states)));
+  layout.partial =
+      place(std::max(times(states, source.v.rotated_dim), times(slots_of_many, source.prefill_splits.slot_sums)));
+  layout.state = place(std::max(times(states, 2), times(slots_of_many, source.prefill_splits.slot_states)));
   layout.bytes = end;
   return layout;
 }

@@ -27,9 +27,7 @@ Result<void> make_prefill(const FamilyInput& input, ProgramSource& program) {
   if (!plan && plan.error().code != Code::unsupported) return tl::unexpected(plan.error());
   if (plan) {
     plan->name = input.problem.id + "." + input.problem.arch.name;
-    program.prefill_rows = plan->rows(), program.prefill_alternates = plan->alternates;
-    program.prefill_tokens = plan->tokens;
-    program.prefill_slot = plan->slot();
+    program.prefill_rows = plan->rows(), program.prefill_splits = plan->splits();
     program.rotates_queries = plan->rotates_queries;  // by the same rule as decode
     program.rotates_output = plan->rotates_output;
     program.prefill_choice = plan->choice;

@@ -21,7 +21,7 @@ constexpr int kLeastChosenRows = 512, kLeastChosenMmaRows = 2048;  // from here 
 constexpr int kTokens = 128, kWideTokens = 64;      // of a tile; of one of heads of more than 256 dimensions
 constexpr int kScoreScaleBytes = kTokens * 4;       // of a stage of K
 constexpr int kExchangeBytes = 2 * 64 * 4 + 2 * 8;  // of consumers that share rows: maxima, and two barriers
-constexpr int kPostBytes = 4 * (64 + 2 * 8);        // of four rounds: work tiles, and two barriers each
+constexpr int kPostBytes = 4 * (13 * 4 + 2 * 8);    // of four rounds: work tiles, and two barriers each
 constexpr int kLeastCopiedDim = 64, kMostDim = 256, kMostWideKeyDim = 576, kMostWideValueDim = 512;
 constexpr int kOnesBytes = 16;  // factors of scores that are scaled
 
@@ -255,6 +255,14 @@ std::string roles_text(const PrefillPlan& plan) {
 }
 
 }  // namespace
+
+// Up to 64 rows a batch of short sequences fills the device, so splits are long. Tiles of heads of more than 256
+// dimensions have half of the tokens and take longer.
+ProgramSource::PrefillSplits PrefillPlan::splits() const {
+  const int least_tiles = shares_rows ? 16 : alternates ? 128 : 32, consumer_lanes = 256;
+  return {tokens, least_tiles, alternates, consumer_lanes * blocks * value_dim / (shares_rows ? 4 : 2),
+          consumer_lanes * blocks * 4};
+}
 
 bool has_prefill_rows(const Problem& problem) {
   const bool alternates = problem.arch.has("wgmma") && !problem.varlen;

@@ -50,9 +50,7 @@ struct PrefillPlan : AttentionShape {
   std::vector<Decision> decisions;
   int rows() const { return (shares_rows || alternates ? 1 : 2) * 64 * blocks; }  // of a work tile
   int threads() const { return 32 * producer_warps + 256; }                       // of a block: two warpgroups consume
-  ProgramSource::PrefillSlot slot() const {  // templates/kernels/prefill/splits.cuh: eight warps of 32 lanes consume
-    return {256 * blocks * value_dim / (shares_rows ? 4 : 2), 256 * blocks * 4};
-  }
+  ProgramSource::PrefillSplits splits() const;
   bool posts_work() const { return !by_mma; }
   int stage_bytes() const { return k.stage_bytes + v.stage_bytes; }  // of one warp
 };

@@ -96,9 +96,7 @@ Result<void> add_two_passes(const FamilyInput& input, const PrefillPlan* one_pas
   pass.rows = second.query_rows();
   pass.k.rotated_dim = pass.k.stored_dim = second.head_dim, pass.v.rotated_dim = pass.v.stored_dim = second.v_dim();
   pass.k.format = pass.v.format = f16->name;
-  pass.prefill_rows = plan.rows(), pass.prefill_alternates = plan.alternates;
-  pass.prefill_tokens = plan.tokens;
-  pass.prefill_slot = plan.slot();
+  pass.prefill_rows = plan.rows(), pass.prefill_splits = plan.splits();
   pass.prefill_choice = PrefillChoice::always;
   pass.kernels[Role::prefill] = emit_prefill(plan, input.registry);
   program.k.stays_rotated = k.stays_rotated, program.v.stays_rotated = v.stays_rotated;

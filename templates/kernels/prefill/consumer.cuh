@@ -5,9 +5,9 @@
 //
 // The warpgroups take turns at the tensor cores, and the softmax of one runs beside the products of the other. With two
 // blocks, a warpgroup multiplies P V of the block before and Q K^T of this block in one turn. With one block these are
-// two turns. Up to 64 rows both warpgroups have the same rows and every second tile, and their parts are merged as
-// splits are. With one stage of K and of V, both warpgroups multiply K, then both multiply V, and while they are at one
-// of the two the producer fills the other.
+// two turns. Up to 64 rows both warpgroups have the same rows and alternate between tiles, and their parts are merged
+// as splits are. With one stage of K and of V, both warpgroups multiply K, then both multiply V, and while they are at
+// one of the two the producer fills the other.
 //
 // The online softmax is in kernels/prefill/softmax.cuh.
 // SPDX-License-Identifier: MIT
@@ -206,8 +206,8 @@ KV_DEVICE void consume(const Args& args) {
       keep_words(p);
       finish_before_barrier(rows.sum[0] + rows.sum[1]);
     };
-    int part =
-        0;  // of the tiles, where consumers take them in turn: a consumer has the same stage of K and V each time
+    // Consumers that alternate have part 0 or 1 of the tiles: each has the same stage of K and V all the time.
+    int part = 0;
     if constexpr (kBlocks == 1) {
       const int tiles = work.end_tile - work.first_tile, n_behind = n + tiles;
       if constexpr (Plan::kAlternates) part = (n + group) % 2;
@@ -225,7 +225,7 @@ KV_DEVICE void consume(const Args& args) {
         keep_words(p);
         Stages::leave(true, n);
       }
-      // The last tile of an odd number is the other consumer's, which needs its turns passed on: one for each product.
+      // Of an odd number of tiles the other consumer has one more, and its turns are passed on: one for each product.
       if constexpr (Plan::kAlternates)
         for (int i = tiles % 2 == 1 && part == 1 ? 0 : 2; i < 2; ++i) {
           await_tensor_order(group);
@@ -260,7 +260,7 @@ KV_DEVICE void consume(const Args& args) {
         Stages::leave(true, n - 1);
       }
     }
-    // The work tile is computed again, so that its other members take no registers in the loop over tiles.
+    // The work tile is read again, so that its other members take no registers in the loop over tiles.
     works.recall(int(hide_from_optimizer(u32(round))), work);
     works.leave(round);
     first_row = work.first_row + group * kRowsApart;

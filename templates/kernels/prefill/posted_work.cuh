@@ -8,16 +8,19 @@
 
 namespace kv {
 
-// A warp begins each round, and leaves it before it begins the next. Finder: WorkTiles. Order: of their places.
+// PostedWork is the view of a warp: it begins each round, and leaves it before it begins the next.
 template <class Plan>
 class PostedWork {
  protected:
   static constexpr int kSlots = 4;  // rounds that are posted, or not yet left by all warps
-  static constexpr SharedAddress kWork = Plan::kPostsAt, kPosted = kWork + 64 * kSlots, kLeft = kPosted + 8 * kSlots;
-  static constexpr u32 kEnd = ~0u;  // the number of a work tile behind the end of the list
+  static constexpr SharedAddress kWork = Plan::kPostsAt, kPosted = kWork + kSlots * sizeof(WorkTile),
+                                 kLeft = kPosted + 8 * kSlots;
+  static constexpr int kEnd = -1;  // the number of a work tile behind the end of the list
 
   KV_DEVICE static u32 phase(int round) { return u32(round) / kSlots % 2; }
-  KV_DEVICE static SharedAddress slot(int round) { return kWork + round % kSlots * 64; }
+  KV_DEVICE static WorkTile* place(int round) {
+    return reinterpret_cast<WorkTile*>(shared_bytes() + kWork) + round % kSlots;
+  }
 
  public:
   KV_DEVICE static void open() {  // by one thread of the block
@@ -30,34 +33,17 @@ class PostedWork {
   KV_DEVICE bool begin(int round, WorkTile& work) const {
     wait_phase(kPosted + round % kSlots * 8, phase(round));
     recall(round, work);
-    return u32(work.number) != kEnd;
+    return work.number != kEnd;
   }
-  KV_DEVICE void recall(int round, WorkTile& work) const {
-    u32 a[4], b[4], c[4];
-    load_staged_u128(a, slot(round));
-    load_staged_u128(b, slot(round) + 16);
-    load_staged_u128(c, slot(round) + 32);
-    work = {int(a[0]),
-            int(a[1]),
-            int(a[2]),
-            int(a[3]),
-            int(b[0]),
-            int(b[1]),
-            int(b[2]),
-            int(b[3]),
-            int(c[0]),
-            int(c[1]),
-            int(c[2]),
-            int(c[3]),
-            int(load_staged_u32(slot(round) + 48))};
-  }
+  // Reads the work tile of the round again, until the warp leaves it.
+  KV_DEVICE void recall(int round, WorkTile& work) const { work = *place(int(hide_from_optimizer(u32(round)))); }
   KV_DEVICE void leave(int round) const {
     sync_warp();
     if (lane() == 0) arrive(kLeft + round % kSlots * 8);
   }
 };
 
-// The producer's side.
+// WorkPoster is the view of the producer. Finder: WorkTiles; Order: the place that a block has in each round.
 template <class Plan, class Finder, class Order>
 class WorkPoster : public PostedWork<Plan> {
   using Base = PostedWork<Plan>;
@@ -69,16 +55,11 @@ class WorkPoster : public PostedWork<Plan> {
     if (warp_uniform(is_over_)) return;
     WorkTile work{};
     is_over_ = !finder_.at(order_.place(finder_, round), work);
+    if (is_over_) work.number = Base::kEnd;
     if (round >= Base::kSlots) wait_phase(Base::kLeft + round % Base::kSlots * 8, Base::phase(round) ^ 1);
     sync_warp();
     if (lane() == 0) {
-      const SharedAddress to = Base::slot(round);
-      store_shared_u128(to, is_over_ ? Base::kEnd : u32(work.number), u32(work.slot), u32(work.split),
-                        u32(work.splits));
-      store_shared_u128(to + 16, u32(work.sequence), u32(work.head), u32(work.first_row), u32(work.query_shift));
-      store_shared_u128(to + 32, u32(work.length), u32(work.first_tile), u32(work.end_tile),
-                        u32(work.first_whole_tile));
-      store_shared_u32(to + 48, u32(work.end_whole_tile));
+      *Base::place(round) = work;
       arrive(Base::kPosted + round % Base::kSlots * 8);
     }
   }

@@ -14,8 +14,9 @@
 
 namespace kv {
 
-// What the consumers exchange. Each of both barriers has one phase a tile, counted over all work tiles. A warp stores
-// maxima or probabilities of the next tile only behind a barrier that all warps reach when they have left these.
+// Exchange passes maxima and probabilities from one consumer to the other. All warps of both consumers meet twice for a
+// tile, and twice at either end of a work tile: first at barrier 0, then at barrier 1. A warp stores maxima or
+// probabilities of the next tile behind a barrier that all warps reach when they have left these.
 template <class Plan>
 struct Exchange {
   static constexpr SharedAddress kMaxima = Plan::kExchangeAt,  // [consumer][row] of a tile
@@ -23,11 +24,11 @@ struct Exchange {
   KV_DEVICE static void open() {
     for (int i = 0; i < 2; ++i) open_barrier(kBarriers + 8 * i, Plan::kConsumerWarps);
   }
-  // All warps of both consumers have come here for tile n. which: 0 or 1, of a tile.
-  KV_DEVICE static void meet(int which, int n) {
+  // Waits until all warps have come to this barrier. meetings: how often they met there before.
+  KV_DEVICE static void meet(int barrier, int meetings) {
     sync_warp();
-    if (lane() == 0) arrive(kBarriers + 8 * which);
-    wait_phase(kBarriers + 8 * which, u32(n) % 2);
+    if (lane() == 0) arrive(kBarriers + 8 * barrier);
+    wait_phase(kBarriers + 8 * barrier, u32(meetings) % 2);
   }
   KV_DEVICE static SharedAddress maximum(int group, int row) { return kMaxima + (group * kBlockRows + row) * 4; }
 };
@@ -49,8 +50,8 @@ KV_DEVICE void consume_shared_rows(const Args& args) {
   RowSoftmax softmax[1];
   RowSoftmax& rows = softmax[0];
   WorkTile work;
-  int n = 0;  // tiles before the present one
-  int meetings = 0;
+  int n = 0;         // tiles before the present one
+  int meetings = 0;  // at each barrier, before the next one
   KV_NO_UNROLL
   for (int round = 0; works.begin(round, work); ++round, ++meetings) {
     Exchange::meet(0, meetings);  // both have left the output of the work tile before
@@ -104,7 +105,7 @@ KV_DEVICE void consume_shared_rows(const Args& args) {
       settle_sums(o[0]);
       Stages::leave(true, n);
     }
-    // The work tile is computed again, so that its other members take no registers in the loop over tiles.
+    // The work tile is read again, so that its other members take no registers in the loop over tiles.
     works.recall(int(hide_from_optimizer(u32(round))), work);
     works.leave(round);
     // The denominators of both halves of the tokens, by the place of the probabilities, which both have left.

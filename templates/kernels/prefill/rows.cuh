@@ -73,15 +73,13 @@ KV_DEVICE void copy_queries(const Rows& q, const WorkTile& work, int first, Shar
   constexpr int kChunks = Plan::kKeyDim / 8, kRows = kRowsOfWarp<Plan>;
   const int lane = own_lane(), begin = first_row_of_warp<Plan>();
   const u16* const data = static_cast<const u16*>(q.data);
-  const bool is_aligned =
-      Plan::kQueryDim % 8 == 0 && ((i64)data | 2 * (q.sequence_stride | q.query_stride | q.head_stride)) % 16 == 0;
   KV_NO_UNROLL
   for (int i = lane; i < kRows * kChunks; i += 32) {
     const int row = begin + i / kChunks, chunk = i % kChunks;
     const int elements = first + row < Plan::kAllRows ? clamp_to(Plan::kQueryDim - chunk * 8, 8) : 0;
     const u16* const from = elements > 0 ? data + row_start<Plan>(q, work, first + row) + chunk * 8 : data;
     const SharedAddress place = query_chunk<Plan>(to, row, chunk);
-    if (warp_uniform(is_aligned)) {
+    if (Plan::kQueryDim % 8 == 0 && (i64)from % 16 == 0) {
       copy_async<16>(place, reinterpret_cast<const u8*>(from), 2 * elements);
     } else {
       u32 words[4] = {};
@@ -110,25 +108,8 @@ KV_DEVICE void load_queries(const Rows& q, const WorkTile& work, int first, Shar
   KV_UNROLL
   for (int e = 0; e < kPerLane; ++e)
     column[e] = has_element<Plan::kQueryStored>(e) ? u32(Plan::key_column(e * 32 + lane)) : 0;
-  if constexpr (Plan::kCopiesQueries) {
-    sync_warp();
-    KV_NO_UNROLL
-    for (int at = begin; at < end; at += kAtOnce) {
-      float x[kAtOnce][kPerLane];
-      KV_UNROLL
-      for (int i = 0; i < kAtOnce; ++i) {
-        KV_UNROLL
-        for (int e = 0; e < kPerLane; ++e)
-          if (has_element<Plan::kQueryStored>(e))
-            x[i][e] = Plan::query_of(load_staged_u16(query_place<Plan>(to, at + i, u32(e * 32 + lane))));
-      }
-      sync_warp();  // all lanes have read the rows
-      store_queries<Plan>(x, column, at, to);
-    }
-    return;
-  }
-  float next[kAtOnce][kPerLane];
-  const auto load = [&](int at) {
+  // The elements of rows `at` and the next: halves that were copied, or numbers in memory.
+  const auto load = [&](int at, float(&x)[kAtOnce][kPerLane]) {
     KV_UNROLL
     for (int i = 0; i < kAtOnce; ++i) {
       const int row = first + at + i;
@@ -137,21 +118,32 @@ KV_DEVICE void load_queries(const Rows& q, const WorkTile& work, int first, Shar
       KV_UNROLL
       for (int e = 0; e < kPerLane; ++e) {
         const int d = e * 32 + lane;
-        const float value = Plan::query_of(Plan::load_query_bits(q.data, from + (d < Plan::kQueryDim ? d : 0)));
-        next[i][e] = exists && d < Plan::kQueryDim ? value : 0.f;
+        if constexpr (Plan::kCopiesQueries) {
+          if (has_element<Plan::kQueryStored>(e))
+            x[i][e] = Plan::query_of(load_staged_u16(query_place<Plan>(to, at + i, u32(d))));
+        } else {
+          const float value = Plan::query_of(Plan::load_query_bits(q.data, from + (d < Plan::kQueryDim ? d : 0)));
+          x[i][e] = exists && d < Plan::kQueryDim ? value : 0.f;
+        }
       }
     }
   };
-  load(begin);
+  float x[kAtOnce][kPerLane], next[kAtOnce][kPerLane];  // next: rows that are on their way from memory
+  sync_warp();                                          // copied rows are there for all lanes
+  if constexpr (!Plan::kCopiesQueries) load(begin, next);
   KV_NO_UNROLL
   for (int at = begin; at < end; at += kAtOnce) {
-    float x[kAtOnce][kPerLane];
-    KV_UNROLL
-    for (int i = 0; i < kAtOnce; ++i) {
+    if constexpr (Plan::kCopiesQueries) {
+      load(at, x);
+      sync_warp();  // all lanes have read the rows
+    } else {
       KV_UNROLL
-      for (int e = 0; e < kPerLane; ++e) x[i][e] = next[i][e];
+      for (int i = 0; i < kAtOnce; ++i) {
+        KV_UNROLL
+        for (int e = 0; e < kPerLane; ++e) x[i][e] = next[i][e];
+      }
+      if (at + kAtOnce < end) load(at + kAtOnce, next);
     }
-    if (at + kAtOnce < end) load(at + kAtOnce);
     store_queries<Plan>(x, column, at, to);
   }
 }

@@ -16,7 +16,7 @@
 
 namespace kv {
 
-// Warps of a work tile that have different rows, and parts of a split.
+// kRowWarps is the number of warps that have different rows of a work tile, kSplitParts that of the parts of a split.
 template <class Plan>
 constexpr int kRowWarps = Plan::kAlternates ? 4 : Plan::kConsumerWarps;
 template <class Plan>
@@ -78,7 +78,7 @@ class PartialResult {
   }
 };
 
-// Whether what a warp has of a work tile is not all. A split that the work tile does not need has no rows.
+// Whether a warp has a part of a work tile's tokens only. A split that the work tile does not need has no rows.
 template <class Plan>
 KV_DEVICE bool is_split(const WorkTile& work) {
   return kSplitParts<Plan> > 1 ? work.first_row < Plan::kAllRows : work.splits > 1;

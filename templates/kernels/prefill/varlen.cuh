@@ -14,7 +14,8 @@ class VarlenList {
   const SchedulerArgs& args_;
   const VarlenArgs& varlen_;
 
-  // What a sequence has in the list. Sequences that do not exist have nothing.
+  // Sequence is the share of one sequence in the list: its query rows, work tiles, and splits of each. A sequence that
+  // does not exist has none.
   struct Sequence {
     int rows, tiles, splits;
     QueryRange range;

@@ -113,7 +113,8 @@ TEST_CASE("with few query rows a call takes prefill if it has blocks for three q
 TEST_CASE("up to 64 query rows that consumers share take a counter for each work tile, and splits are long") {
   const DeviceInfo device{true, "fake", "sm_90a", 132, 0, 0};
   ProgramSource source = many_rows();
-  source.query_length = 16, source.prefill_rows = 64, source.prefill_alternates = true;
+  source.query_length = 16, source.prefill_rows = 64, source.prefill_splits.alternates = true,
+  source.prefill_splits.least_tiles = 128;
   source.prefill_choice = PrefillChoice::if_full;
   AttentionCall call = call_of(16, 8);
   call.tokens = 65536;
