@@ -258,16 +258,16 @@ class Judge {
 
   // Runs a call and checks nothing.
   Result<KernelHarness::Outcome> attend(const KernelHarness::Call& call) const {
-    std::size_t rows = 0;
-    for (const int count : counts_of(call)) rows += head_rows(count);
-    return harness_.attend(std::span(q_).first(rows * std::size_t(problem_.head_dim)), call);
+    return harness_.attend(queries_of(call), call);
   }
   // Queues calls that alternate between the queries and their negatives; returns how many outputs differ in bits from
   // the first output of the same queries.
-  int differing(int tokens, int calls) const {
-    std::vector<float> other = q_;
+  int differing(int tokens, int calls) const { return differing({tokens, {}, 0, false}, calls); }
+  int differing(const KernelHarness::Call& call, int calls) const {
+    const std::span<const float> q = queries_of(call);
+    std::vector<float> other(q.begin(), q.end());
     for (float& x : other) x = -x;
-    return must(harness_.differing(q_, other, {tokens, {}, 0, false}, calls));
+    return must(harness_.differing(q, other, call, calls));
   }
   // Returns whether a call fails or differs from the oracle. NaN counts as different.
   bool is_wrong(const KernelHarness::Call& call) const {
@@ -286,6 +286,11 @@ class Judge {
   double error_of(const KernelHarness::Outcome& outcome, const KernelHarness::Call& call) const {
     const std::vector<int> same(std::size_t(shape_.sequences), call.tokens);
     return relative_error(outcome.out, exact(call.lengths.empty() ? same : call.lengths, counts_of(call)));
+  }
+  std::span<const float> queries_of(const KernelHarness::Call& call) const {
+    std::size_t rows = 0;
+    for (const int count : counts_of(call)) rows += head_rows(count);
+    return std::span(q_).first(rows * std::size_t(problem_.head_dim));
   }
   // Queries of each sequence of a call.
   std::vector<int> counts_of(const KernelHarness::Call& call) const {

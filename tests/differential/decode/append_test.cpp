@@ -123,12 +123,17 @@ TEST_CASE("append: the bytes of quantize, the bits of quantize and then decode, 
 TEST_CASE("append by prefill: the bytes of quantize, the bits of quantize and then prefill, and no other row touched") {
   const auto context = open_context(DeviceKind::cpu);
   for (const auto& [test, many_rows] :
-       {std::pair{Case{"tbq4_0", "q8_0", 128, 4, 20, Layout::planar, true}, ManyRows::prefill},
+       {std::pair{Case{"kv4", "q8_0", 128, 4, 20, Layout::planar, true}, ManyRows::prefill},
         {Case{"f16", "f16", 128, 2, 70, Layout::rows, true}, ManyRows::prefill},
         {Case{"q4_0", "kv3", 128, 4, 20, Layout::paged, true, 0, 16, Layout::planar}, ManyRows::prefill},
         {Case{"tbq4_0", "f16", 128, 4, 20, Layout::planar, true}, ManyRows::two_pass},
         {Case{"turbo4_qjl68", "tbq4_dense_qsfirst_raw", 128, 4, 20, Layout::rows, true}, ManyRows::two_pass}}) {
-    const Planned plain = planned_for(context, test, false), appending = planned_for(context, test, true);
+    Planned plain = planned_for(context, test, false);
+    // Bulk kernels add up a rotation in another order, by which a code next to a rounding boundary may differ.
+    for (const bool is_key : {true, false})
+      for (const auto type : {kv::RowType::f16, kv::RowType::f32})
+        plain.source.kernels.erase(bulk_role(true, is_key, type));
+    const Planned appending = planned_for(context, test, true);
     check_append(context, plain, appending, Element::f16, {257, 0, 32, 1, 33}, 3, many_rows);
     check_append(context, plain, appending, Element::f32, {64, 65, 66, 2, 300}, 0, many_rows);
   }

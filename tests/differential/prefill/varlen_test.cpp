@@ -46,6 +46,21 @@ TEST_CASE("any number of queries, and ragged batches of them") {
   }
 }
 
+TEST_CASE("calls of a ragged batch, one behind the other, give the same bits, because they set the tickets back") {
+  const auto context = open_context(DeviceKind::cpu);
+  const Planned one = planned_any(any_case("f16", "q8_0", Layout::planar));
+  Planned broken = one;
+  Text& kernel = broken.source.buckets.back().kernels.at(Role::prefill).text;
+  std::string text = kernel.str();
+  const std::string last = "int(ticket) == size_ - 1";
+  REQUIRE(text.find(last) != std::string::npos);
+  kernel = text.replace(text.find(last), last.size(), "int(ticket) == size_");
+  for (const Planned* each : {&one, static_cast<const Planned*>(&broken)}) {
+    Judge judge(context, *each, 3, 400);
+    CHECK((judge.differing(ragged({300, 70, 5}, {400, 300, 129}, 2), 4) == 0) == (each == &one));
+  }
+}
+
 TEST_CASE("the reference kernel serves a call that asks for prefill") {
   Judge judge(open_context(DeviceKind::cpu), planned_any(any_case("kv4", "q8_0", Layout::planar)), 2, 200);
   KernelHarness::Call call = ragged({20, 3}, {200, 150});
