@@ -581,6 +581,9 @@ typedef struct kvjit_attention_call {
    * length - (its queries) + i. NULL: every sequence has `queries`. */
   const int* query_starts;
   kvjit_index query_rows; /* rows of q and out, at least query_starts[sequences]; only with query_starts */
+  /* Prefill in two passes: most bytes of the halves of K and V that the workspace has for a chunk of the context; at
+   * least one tile of tokens is converted. 0: 128 MiB. */
+  size_t context_chunk_bytes;
 } kvjit_attention_call;
 
 /* Writes the slopes that ggml uses for ALiBi.

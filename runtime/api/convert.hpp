@@ -75,7 +75,7 @@ inline kvjit::AttentionCall convert(const kvjit_attention_call& c) {
           convert(c.v_pages),
           {static_cast<kv::CheckRecord*>(c.check), c.k_pages.pool_pages, c.v_pages.pool_pages, 0},
           kvjit::ManyRows::chosen,
-          0,
+          c.context_chunk_bytes,
           c.queries,
           c.query_starts,
           c.query_rows};

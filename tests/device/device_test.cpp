@@ -7,6 +7,7 @@
 #include "tests/differential/caller.hpp"
 #include "tests/differential/codec/bulk.hpp"
 #include "tests/differential/codec/slots.hpp"
+#include "tests/differential/decode/append.hpp"
 #include "tests/differential/harness.hpp"
 #include "tests/differential/operations/copies.hpp"
 #include "tests/differential/operations/ropes.hpp"
@@ -87,6 +88,34 @@ TEST_CASE("prefill: formats, layouts, ragged lengths, any number of blocks") {
       const auto first = must(judge.attend(prefill_call(lengths, 0))).out;
       for (int i = 0; i < 200; ++i) CHECK(must(judge.attend(prefill_call(lengths, 0))).out == first);
     }
+}
+
+TEST_CASE("prefill of heads of more than 256 dimensions, of up to 64 rows, and of heads that are padded") {
+  const auto device = gpu();
+  const std::string arch = device->backend()->info().arch;
+  if (!arch.starts_with("sm_90")) return skip("prefill needs wgmma");
+  const std::vector<int> lengths = {700, 0, 5, 128, 1500};
+  const auto check = [&](const Case& test, std::initializer_list<int> blocks) {
+    const Planned one = planned(registry(), test, arch);
+    INFO(one.test.name());
+    REQUIRE(one.source.kernels.count(Role::prefill) == 1);
+    Judge judge(device, one, int(lengths.size()), lengths[4]);
+    for (const int count : blocks) judge.check(prefill_call(lengths, count));
+    const auto first = must(judge.attend(prefill_call(lengths, 0))).out;
+    for (int i = 0; i < 200; ++i) CHECK(must(judge.attend(prefill_call(lengths, 0))).out == first);
+  };
+  check({"f16", "f16", 576, 16, 8, Layout::planar, true, 512}, {0, 1, 3});
+  check({"f16", "f16", 512, 16, 33, Layout::rows, true, 512}, {0, 3});
+  check({"f16", "f16", 112, 4, 70, Layout::planar, true}, {0, 3});
+  check({"f16", "f16", 80, 4, 70, Layout::rows, true}, {0, 3});
+  for (const char* format : {"f16", "q4_0", "q8_0", "kv4", "kv3", "fp8_e4m3"})
+    for (const int queries : {9, 16}) check({format, format, 128, 4, queries, Layout::planar, true}, {0, 1, 3});
+}
+
+TEST_CASE("append of many rows, stored ahead of prefill") {
+  const auto device = gpu();
+  if (!device->backend()->info().arch.starts_with("sm_90")) return skip("prefill needs wgmma");
+  appends::check_append_by_prefill(device);
 }
 
 TEST_CASE("prefill in two passes: formats, layouts, contexts of one chunk and of several") {

@@ -217,10 +217,8 @@ Result<void> run(const FuzzCase& one, const Ran& ran, const std::shared_ptr<Cont
     KV_TRY(rows, harness.rows(s));
     const Format& format = s == 0 ? problem.k : problem.v;
     const ByteAgreement bytes = compare_rows(format, rows, sides[s].stored);
-    // A bulk kernel, which quantize may have launched, adds up a rotation in another order than append does. Then a
-    // code next to a rounding boundary may be rounded to the other side.
-    const long long allowed = is_byte_exact(format) ? 0 : 2;
-    if (bytes.code_differs + bytes.scale_differs > allowed)
+    const long long compared = bytes.code_bytes + bytes.scale_bytes;
+    if (bytes.code_differs + bytes.scale_differs > allowed_append_bytes(format, compared))
       return differs(fmt::format("append: {} bytes of side {} differ from those of quantize",
                                  bytes.code_differs + bytes.scale_differs, s));
   }

@@ -172,6 +172,11 @@ bool is_byte_exact(const Format& format) {
          format.scale.refine != Refine::matched && format.scale.refine != Refine::least_squares;
 }
 
+long long allowed_append_bytes(const Format& format, long long bytes) {
+  constexpr long long kLeast = 2, kBytesPerDifference = 10'000;
+  return is_byte_exact(format) ? 0 : kLeast + bytes / kBytesPerDifference;
+}
+
 std::vector<std::uint8_t> encode_rows(const Format& format, std::span<const float> x, int head_dim,
                                       float tensor_scale) {
   const auto dim = static_cast<std::size_t>(head_dim);

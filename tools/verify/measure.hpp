@@ -74,6 +74,11 @@ ByteAgreement compare_rows(const Format& format, std::span<const std::uint8_t> a
 // scale or a code next to a rounding boundary may be rounded to the other side.
 bool is_byte_exact(const Format& format);
 
+// The most bytes of appended rows that may differ from those of quantize, of `bytes` that are compared. Append stores a
+// row by a kernel other than the one that quantize may launch for many rows. The two add up a rotation in different
+// orders, so a code next to a rounding boundary may be rounded to the other side (measured: 1.5e-5 of the codes).
+long long allowed_append_bytes(const Format& format, long long bytes);
+
 // Encodes and decodes rows of head_dim values by the reference codec. tensor_scale: read by formats with one scale for
 // the whole tensor.
 std::vector<std::uint8_t> encode_rows(const Format& format, std::span<const float> x, int head_dim,

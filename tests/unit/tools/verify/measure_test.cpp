@@ -150,6 +150,19 @@ TEST_CASE("bytes are exact unless norms are summed or values rotated") {
   CHECK_FALSE(is_exact("atlas_turbo4"));
 }
 
+TEST_CASE("appended bytes are those of quantize, but for near ties of formats whose bytes are not exact") {
+  const auto registry = Registry::load(embedded_files());
+  REQUIRE(registry);
+  const auto allowed = [&](const char* name, long long bytes) {
+    return allowed_append_bytes(**registry->format(name, {}), bytes);
+  };
+  CHECK(allowed("q4_0", 1'000'000) == 0);
+  CHECK(allowed("kv4", 1'000) == 2);
+  CHECK(allowed("kv4", 200'000) == 22);
+  // A row that is not stored is found in up to 4,096 rows of 68 bytes.
+  CHECK(allowed("kv4", 4096 * 68) < 68);
+}
+
 TEST_CASE("inputs are reproducible, heavy-tailed and have an outlier channel") {
   const int dim = 64;
   const auto x = heavy_tailed(1, 64 * 200, dim);
