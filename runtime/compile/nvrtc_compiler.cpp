@@ -139,6 +139,8 @@ class NvrtcCompiler final : public Compiler {
     if (major_ > 12 || (major_ == 12 && minor_ >= 9)) list.push_back("--no-cache");
     // No kernel uses NVRTC's own headers. The key does not hold this option either, because the output is the same.
     if (major_ >= 13) list.push_back("--minimal");
+    // The log of a refused kernel holds what refused it. Nor does the key hold this option.
+    list.push_back("--disable-warnings");
     std::vector<const char*> pointers;
     for (const auto& option : list) pointers.push_back(option.c_str());
     if (api_.set_flow_callback && stop.stop_possible())
