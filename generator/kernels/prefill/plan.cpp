@@ -14,10 +14,12 @@ namespace {
 constexpr int kSector = 32;     // bytes; copied rows begin at a sector (templates/kernels/decode/unaligned_rows.cuh)
 constexpr int kReadSlack = 16;  // bytes that a lane read may take behind the last staged row
 constexpr int kBarrierBytes = 64;
-constexpr int kLeastSharedRows = 33, kSharedRows = 64;             // that are one block for both consumers
-constexpr int kFewRows = 128;                                      // that are one block for each consumer
-constexpr int kMostMmaSums = 128;                                  // dimensions of V: 64 sums a lane, beside 64 scores
-constexpr int kLeastChosenRows = 512, kLeastChosenMmaRows = 2048;  // from here on it is faster than decode (NOTES.md)
+constexpr int kLeastSharedRows = 33, kSharedRows = 64;  // that are one block for both consumers
+constexpr int kFewRows = 128;                           // that are one block for each consumer
+constexpr int kMostMmaSums = 128;                       // dimensions of V: 64 sums a lane, beside 64 scores
+// From this number of rows on it is faster than decode (NOTES.md): by wgmma, with heads of more than 256 dimensions, by
+// mma.sync.
+constexpr int kLeastChosenRows = 512, kLeastChosenWideRows = 256, kLeastChosenMmaRows = 2048;
 constexpr int kTokens = 128, kWideTokens = 64;      // of a tile; of one of heads of more than 256 dimensions
 constexpr int kScoreScaleBytes = kTokens * 4;       // of a stage of K
 constexpr int kExchangeBytes = 2 * 64 * 4 + 2 * 8;  // of consumers that share rows: maxima, and two barriers
@@ -218,7 +220,9 @@ bool gains_up_to_64_rows(const SidePlan& side) {
   const int bits = side.sections[0].codes.bits;
   return bits <= 8 && (!side.format.is_transformed() || bits <= 3);
 }
-int least_chosen_rows(const PrefillPlan& plan) { return plan.by_mma ? kLeastChosenMmaRows : kLeastChosenRows; }
+int least_chosen_rows(const PrefillPlan& plan) {
+  return plan.by_mma ? kLeastChosenMmaRows : plan.shares_rows ? kLeastChosenWideRows : kLeastChosenRows;
+}
 PrefillChoice choose(const PrefillPlan& plan, const Problem& problem) {
   if (problem.features.mask) return PrefillChoice::never;
   if (problem.query_rows() >= least_chosen_rows(plan)) return PrefillChoice::always;

@@ -70,6 +70,8 @@ TEST_CASE("calls take prefill from 512 rows on, with fewer where it was measured
   for (const char* few : {"query_length = 127\nfeatures = [\"alibi\"]", "query_length = 127\nwindow = [63, 0]",
                           "query_length = 33\nhead_dim = 256"})
     CHECK(choice(few, "decode below 512 rows") == PrefillChoice::never);
+  const char* const kWide = "query_length = 64\nhead_dim_k = 576\nhead_dim_v = 512";
+  CHECK(must(plan_prefill(problem_of("f16", "f16", kWide))).choice == PrefillChoice::always);
   CHECK(choice("query_length = 127", "decode below 512 rows", "layout = \"rows\"") == PrefillChoice::never);
 }
 
