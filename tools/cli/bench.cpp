@@ -502,16 +502,7 @@ void add_bench_verb(CLI::App& app, Cli& cli) {
   verb->add_flag("--lengths", args->has_lengths,
                  "tell a call its sequences' lengths in device memory, as captured graphs do")
       ->excludes(write);
-  const auto choose = [args](const std::string& kernel) {
-    args->many_rows = kernel == "decode"     ? ManyRows::decode
-                      : kernel == "prefill"  ? ManyRows::prefill
-                      : kernel == "two-pass" ? ManyRows::two_pass
-                                             : ManyRows::chosen;
-  };
-  one_of(verb->add_option_function<std::string>("--kernel", choose, "what attends where a program has several kernels"),
-         {"chosen", "decode", "prefill", "two-pass"})
-      ->excludes(write)
-      ->default_str("chosen");
+  kernel_option(*verb, args->many_rows, "what attends where a program has several kernels")->excludes(write);
   whole_number(verb->add_option("--repeats", args->repeats, "timed graphs of 20 calls; the median counts"), "N", 1,
                10000)
       ->capture_default_str();

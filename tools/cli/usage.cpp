@@ -102,6 +102,18 @@ CLI::Option* one_of(CLI::Option* option, const std::vector<std::string>& words) 
   return option->type_name(fmt::format("{}", fmt::join(words, "|")))->check(CLI::Validator(check, ""));
 }
 
+CLI::Option* kernel_option(CLI::App& verb, ManyRows& many_rows, const char* help) {
+  const auto choose = [&many_rows](const std::string& kernel) {
+    many_rows = kernel == "decode"     ? ManyRows::decode
+                : kernel == "prefill"  ? ManyRows::prefill
+                : kernel == "two-pass" ? ManyRows::two_pass
+                                       : ManyRows::chosen;
+  };
+  return one_of(verb.add_option_function<std::string>("--kernel", choose, help),
+                {"chosen", "decode", "prefill", "two-pass"})
+      ->default_str("chosen");
+}
+
 std::string chosen_verb(const CLI::App& app) {
   const auto parsed = app.get_subcommands();
   if (parsed.empty()) return "";

@@ -360,6 +360,7 @@ void add_verify_verb(CLI::App& app, Cli& cli) {
       ->default_str("all");
   verifies->add_flag("--share", sweep.shares_programs, "one program for cases with and without sinks and ALiBi")
       ->needs(matrix);
+  kernel_option(*verifies, sweep.many_rows, "of the matrix: what attends in cases whose program has it")->needs(matrix);
   whole_number(verifies->add_option("--fuzz", sweep.fuzz, "N random specs and calls"), "N", 1, kMostFuzzed);
   whole_number(verifies->add_option("--seed", sweep.seed, "of the sample, or of the first random spec"), "S", 0,
                std::numeric_limits<long long>::max() - kMostFuzzed)

@@ -2,6 +2,7 @@
 // sizes.
 // SPDX-License-Identifier: MIT
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <chrono>
@@ -63,6 +64,7 @@ Result<int> verify_matrix(const Cli& cli, const SweepArgs& args) {
   GgmlOptions options;
   options.threads = threads_of(args);
   options.shares_programs = args.shares_programs;
+  options.many_rows = args.many_rows;
   options.is_stopped = Interrupts::is_requested;
   const std::string device = context->backend()->info().name;
   cli.talk(fmt::format("{} of {} cases on {}, {} threads", cases.size(), kGgmlCases, device, options.threads));
@@ -77,6 +79,7 @@ Result<int> verify_matrix(const Cli& cli, const SweepArgs& args) {
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 
   std::map<std::string, Count> by_type, by_heads;
+  std::map<std::string, int> by_kernel;
   Count total;
   std::set<std::string> programs;
   Json unlike = Json::array();
@@ -87,6 +90,7 @@ Result<int> verify_matrix(const Cli& cli, const SweepArgs& args) {
     total.add(outcome);
     by_type[types_of(cases[i])].add(outcome);
     by_heads[ggml_axes(cases[i]).at("head sizes")].add(outcome);
+    if (!outcome.kernel.empty()) ++by_kernel[outcome.kernel];
     if (!outcome.program.empty()) programs.insert(outcome.program);
     if (outcome.verdict == GgmlVerdict::passed) continue;
     const char* what = outcome.verdict == GgmlVerdict::refused ? "refused" : "failed";
@@ -99,6 +103,7 @@ Result<int> verify_matrix(const Cli& cli, const SweepArgs& args) {
                {"cases_of_other_types", kGgmlCasesOfOtherTypes},
                {"programs", programs.size()},
                {"seconds", seconds},
+               {"kernels", by_kernel},
                {"total", total.json()}};
   for (const auto& [type, count] : by_type) rows.push_back(count.row("type", type)), json["types"][type] = count.json();
   for (const auto& [heads, count] : by_heads)
@@ -113,6 +118,9 @@ Result<int> verify_matrix(const Cli& cli, const SweepArgs& args) {
       "types that "
       "kvjit\ndoes not have (q1_0, q2_0).\n",
       total.cases, kGgmlCases, programs.size(), seconds, kMaxGgmlError, kGgmlCasesOfOtherTypes);
+  std::vector<std::string> kernels;
+  for (const auto& [kernel, count] : by_kernel) kernels.push_back(fmt::format("{} {}", kernel, count));
+  text += fmt::format("Cases by the kernel that attended: {}.\n", fmt::join(kernels, ", "));
   if (args.sample > 0)
     for (const auto& [axis, value] : ggml_left_out(all, cases))
       text += fmt::format("not in this sample: {} {}\n", axis, value);

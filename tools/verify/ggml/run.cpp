@@ -90,10 +90,54 @@ double nmse(std::span<const float> a, std::span<const double> b) {
   return norm == 0 ? error : error / norm;
 }
 
+// The kernel that attended, by the names in the report.
+std::string attending_kernel(const LaunchReport& report) {
+  if (report.converted_bytes > 0) return "two-pass";
+  return report.kernels.at(0).substr(0, report.kernels[0].find('.'));
+}
+
+// Whether the program has the kernel that the options ask for.
+bool has_kernel(const ProgramSource& source, ManyRows many_rows) {
+  return many_rows == ManyRows::prefill    ? source.prefill_rows > 0
+         : many_rows == ManyRows::two_pass ? second_pass_of(source) != nullptr
+                                           : many_rows == ManyRows::decode;
+}
+
+// The kernels that a call of `many_rows` may attend by.
+std::vector<std::string> may_attend(const ProgramSource& source, ManyRows many_rows, bool is_gpu) {
+  if (many_rows == ManyRows::prefill) return {"prefill"};
+  if (many_rows == ManyRows::two_pass) return {"two-pass"};
+  if (many_rows == ManyRows::decode || !is_gpu) return {"decode"};
+  if (source.least_two_pass_queries > 0 && source.query_length >= source.least_two_pass_queries) return {"two-pass"};
+  if (source.prefill_choice == PrefillChoice::always) return {"prefill"};
+  if (source.prefill_choice == PrefillChoice::if_full) return {"prefill", "decode"};
+  return {"decode"};
+}
+
+// Compares the launched kernels with those that a call of `many_rows` launches. Returns the difference, or "".
+std::string unlike_kernels(const GgmlCase& one, const std::string (&readers)[2], const ProgramSource& source,
+                           ManyRows many_rows, bool is_gpu, const LaunchReport& report) {
+  const std::string kernel = attending_kernel(report);
+  const auto allowed = may_attend(source, many_rows, is_gpu);
+  if (std::find(allowed.begin(), allowed.end(), kernel) == allowed.end())
+    return fmt::format("{} attended ({}), not {}", kernel, report.kernels, fmt::join(allowed, " or "));
+  if (kernel == "two-pass") return "";  // its kernels are named by the second pass
+  const std::string dims = one.stored_dim(0) == one.stored_dim(1)
+                               ? std::to_string(one.stored_dim(0))
+                               : fmt::format("{}x{}", one.stored_dim(0), one.stored_dim(1));
+  const std::string name =
+      fmt::format("{}.{}-{}.d{}.g{}.q{}.rows.", kernel, readers[0], readers[1], dims, one.gqa, one.batch);
+  const std::size_t least = kernel == "prefill" || source.fuses_merge ? 1 : 2,
+                    most = kernel == "prefill" ? 1 : 1 + source.kernels.count(kvjit::Role::merge);
+  if (report.kernels.size() < least || report.kernels.size() > most || !report.kernels[0].starts_with(name))
+    return fmt::format("it ran {}, not {}...", report.kernels, name);
+  return "";
+}
+
 // Compares the launch report with the case: features, formats, bytes read and kernels. Returns the first difference,
 // or "".
 std::string unlike_request(const GgmlCase& one, const GgmlCase& served, const Loaded& loaded, const Registry& registry,
-                           const LaunchReport& report) {
+                           ManyRows many_rows, bool is_gpu, const LaunchReport& report) {
   std::vector<std::string> features;
   if (one.softcap > 0) features.push_back(fmt::format("softcap {}", one.softcap));
   if (one.has_mask) features.emplace_back("mask");
@@ -110,24 +154,15 @@ std::string unlike_request(const GgmlCase& one, const GgmlCase& served, const Lo
   }
   if (report.k_reader != readers[0] || report.v_reader != readers[1])
     return fmt::format("it read {} and {}, not {} and {}", report.k_reader, report.v_reader, readers[0], readers[1]);
-  if (report.converted_bytes != 0) return fmt::format("it converted {} bytes", report.converted_bytes);
   const long long bytes = row_bytes * one.kv_heads * one.tokens * one.repeats;
   if (report.cache_bytes != bytes)
     return fmt::format("it read {} bytes of the cache, not {}", report.cache_bytes, bytes);
-  const std::string dims = one.stored_dim(0) == one.stored_dim(1)
-                               ? std::to_string(one.stored_dim(0))
-                               : fmt::format("{}x{}", one.stored_dim(0), one.stored_dim(1));
-  const std::string kernel =
-      fmt::format("decode.{}-{}.d{}.g{}.q{}.rows.", readers[0], readers[1], dims, one.gqa, one.batch);
-  const ProgramSource& source = loaded.program->source();
-  const std::size_t least = source.fuses_merge ? 1 : 2, most = 1 + source.kernels.count(kvjit::Role::merge);
-  if (report.kernels.size() < least || report.kernels.size() > most || !report.kernels[0].starts_with(kernel))
-    return fmt::format("it ran {}, not {}...", report.kernels, kernel);
-  return "";
+  return unlike_kernels(one, readers, loaded.program->source(), many_rows, is_gpu, report);
 }
 
 Result<void> run_case(const GgmlCase& one, const GgmlCase& served, const Loaded& loaded, const Registry& registry,
-                      const std::shared_ptr<Context>& context, std::uint64_t seed, GgmlOutcome& outcome) {
+                      const std::shared_ptr<Context>& context, std::uint64_t seed, ManyRows asked_for,
+                      GgmlOutcome& outcome) {
   const Problem& problem = loaded.problem;
   Uniform random(seed);
   CacheShape shape{one.repeats, one.kv_heads, one.tokens, 1, PagePlaces::own, {}};
@@ -163,8 +198,11 @@ Result<void> run_case(const GgmlCase& one, const GgmlCase& served, const Loaded&
   call.scale = 1 / std::sqrt(static_cast<float>(one.head_dim_k));
   call.q.by_query = one.is_permuted;
   call.out.by_query = true;
+  call.many_rows = has_kernel(loaded.program->source(), asked_for) ? asked_for : ManyRows::chosen;
   KV_TRY(attended, harness.attend(q, call));
-  const std::string unlike = unlike_request(one, served, loaded, registry, attended.report);
+  outcome.kernel = attending_kernel(attended.report);
+  const std::string unlike =
+      unlike_request(one, served, loaded, registry, call.many_rows, context->backend()->info().is_gpu, attended.report);
   if (!unlike.empty()) return fail(Code::differs, "the launch is not the one requested: " + unlike);
 
   const auto widened_q = widened(q);
@@ -220,9 +258,9 @@ std::vector<GgmlOutcome> run_ggml(const std::vector<GgmlCase>& cases, const Regi
     for (const std::size_t i : groups[g].cases) {
       if (is_stopped()) return;
       GgmlOutcome& outcome = outcomes[i];
-      const Result<void> ran = !loaded
-                                   ? Result<void>(tl::unexpected(loaded.error()))
-                                   : run_case(cases[i], served(cases[i]), *loaded, registry, context, i + 1, outcome);
+      const Result<void> ran =
+          !loaded ? Result<void>(tl::unexpected(loaded.error()))
+                  : run_case(cases[i], served(cases[i]), *loaded, registry, context, i + 1, options.many_rows, outcome);
       if (loaded) outcome.program = loaded->problem.id;
       outcome.verdict = ran ? GgmlVerdict::passed
                         : ran.error().code == Code::unsupported || ran.error().code == Code::bad_input

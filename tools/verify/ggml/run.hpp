@@ -11,6 +11,7 @@
 
 #include "generator/catalogue/registry.hpp"
 #include "runtime/jit/context.hpp"
+#include "runtime/launch/calls.hpp"
 #include "tools/verify/ggml/matrix.hpp"
 
 namespace kvjit {
@@ -26,6 +27,7 @@ struct GgmlOutcome {
   double error = 0;            // NMSE against attention over the decoded cache
   double quantized_error = 0;  // NMSE against attention over K and V before quantization, for the first query head
   std::string program;         // id of the program that served the case
+  std::string kernel;          // that attended: "decode", "prefill" or "two-pass"
 };
 
 struct GgmlOptions {
@@ -34,6 +36,8 @@ struct GgmlOptions {
   std::function<bool()> is_stopped;  // once it returns true no further case begins; or empty
   std::function<void(std::size_t done)> progress =
       {};  // called after each case with the number of cases done; or empty
+  // Cases whose program has this kernel take it, whatever calls would take.
+  ManyRows many_rows = ManyRows::chosen;
 };
 
 // Returns one outcome for each case, in the order of the cases.
