@@ -55,8 +55,12 @@ Source finish(Writer& w, const std::string& name, const std::string& arch, const
   w.line("static_assert(sizeof(kv::{}) == {}, \"host and device disagree on the arguments\");\n", args, args_bytes);
   w.line("KV_KERNEL KV_LAUNCH_BOUNDS({}, 1) kv_{}(KV_PARAM kv::{} args) {{", entry.threads, entry.family, args);
   if (entry.shared_bytes > 0) w.line("  kv::check_shared();");
-  if (w.overlaps) w.line("  kv::pdl_wait();\n  kv::pdl_trigger();");
-  w.line("  {}kv::{}<kv::Plan>(args);\n}}", w.is_checked ? "if (args.record->count == 0) " : "", entry.family);
+  const bool is_by_args = w.overlap == Overlap::by_args;
+  if (w.overlap != Overlap::none)
+    w.line("  {}kv::pdl_wait();\n  kv::pdl_trigger();", is_by_args ? "if (args.waits_at_end == 0) " : "");
+  w.line("  {}kv::{}<kv::Plan>(args);", w.is_checked ? "if (args.record->count == 0) " : "", entry.family);
+  if (is_by_args) w.line("  if (args.waits_at_end != 0) kv::pdl_wait();");
+  w.line("}}");
   w.line("#if !defined(__CUDACC__)");
   w.line("extern \"C\" __attribute__((visibility(\"default\"))) void kv_{}_on_host(const void* args) {{", entry.family);
   w.line("  kv_{}(*static_cast<const kv::{}*>(args));", entry.family, args);

@@ -40,12 +40,16 @@ std::string joined(const Values& values, const Print& print) {
 // separate files are left out.
 void append_fragment(const std::string& name, const Registry& registry, std::set<std::string>& done, std::string& out);
 
+// Where a kernel waits for the previous one itself (PDL): nowhere, at its start, or where its arguments say
+// (BoundedCodecArgs::waits_at_end).
+enum class Overlap { none, at_start, by_args };
+
 struct Writer {
   const Registry& registry;
   std::string text;                 // the kernel so far
   std::set<std::string> fragments;  // the names of those that the text has
   bool is_checked = false;          // the kernel runs only if its call has passed the checks
-  bool overlaps = false;            // it waits for the previous kernel itself (PDL), at its start
+  Overlap overlap = Overlap::none;
 
   void fragment(const std::string& name) { append_fragment(name, registry, fragments, text); }
   void check_first(bool is_wanted) {

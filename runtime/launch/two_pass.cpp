@@ -131,7 +131,7 @@ Result<void> Program::run_two_passes(const AttentionCall& call, const ContextChu
         args.x = {data, sequence, dim, head};
         args.side = stored[side];
         args.table = tables[side];
-        args.lengths = group.lengths, args.most = call.tokens;
+        args.lengths = group.lengths, args.most = call.tokens, args.waits_at_end = side;
         args.first_token = begin, args.sequences = group.sequences, args.tokens = tokens, args.heads = call.kv_heads;
         args.x_type = kv::RowType::f16;
         args.tensor_scale = 1;  // the second pass has it

@@ -22,7 +22,7 @@ void codec_fragments(Writer& w, const CodecPlan& plan) {
   if (plan.page_tokens > 0) w.fragment("formats/stored_pages.cuh");
   if (!plan.slots.empty()) w.fragment("formats/stored_slots.cuh");
   if (plan.has_lengths) w.fragment("formats/stored_lengths.cuh");
-  w.overlaps = plan.has_lengths && !plan.is_quantize;  // the first pass of prefill in two
+  if (plan.has_lengths && !plan.is_quantize) w.overlap = Overlap::by_args;  // the first pass of prefill in two
 }
 
 void write_row_places(Writer& w, const CodecPlan& plan, const std::string& type, const std::string& rows) {

@@ -39,7 +39,7 @@ Source emit_prefill(const PrefillPlan& plan, const Registry& registry) {
   const bool is_paged = plan.page_tokens > 0;
   if (is_paged) w.fragment("kernels/decode/paged.cuh");
   w.check_first(plan.checks);
-  w.overlaps = true;
+  w.overlap = Overlap::at_start;
   if (plan.rotates_queries) domain_fragments(w, plan.k.format);
   if (plan.rotates_output) domain_fragments(w, plan.v.format);
   w.line("// ======== the plan ========\nnamespace kv {{\n");

@@ -161,6 +161,9 @@ TEST_CASE("kernels of both passes wait for the previous one themselves, so launc
           &program.second_pass.at(0).kernels.at(Role::prefill)}) {
       CHECK(kernel->may_overlap == may_overlap);
       CHECK(kernel->text.str().find("kv::pdl_wait();\n  kv::pdl_trigger();") != std::string::npos);
+      const bool is_first_pass = kernel->name.starts_with("dequantize");
+      CHECK((kernel->text.str().find("if (args.waits_at_end != 0) kv::pdl_wait();") != std::string::npos) ==
+            is_first_pass);
     }
     CHECK(program.kernels.at(Role::dequantize_k).text.str().find("kv::pdl_wait();") == std::string::npos);
   }
