@@ -92,7 +92,7 @@ Result<Registry> Registry::load(const FileSet& files, const FileNames& shown_as)
       registry.unread_[path.filename().string()] = shown;
   const std::string templates = "templates/";
   for (auto& [file, text] : in_folder(files, shown_as, templates))
-    registry.fragments_[file.substr(templates.size())] = text;
+    registry.fragments_[file.substr(templates.size())] = split_fragment(text);
   for (const auto& [file, text] : in_folder(files, shown_as, "specs/rotations/")) {
     KV_TRY(spec, parse_rotation(text, file));
     registry.rotations_[spec.name] = spec;
@@ -247,7 +247,7 @@ const std::vector<TuningRow>& Registry::tuning(const std::string& arch) const {
   return found == tuning_.end() ? none : found->second;
 }
 
-const std::string* Registry::fragment(const std::string& name) const {
+const Fragment* Registry::fragment(const std::string& name) const {
   const auto found = fragments_.find(name);
   return found == fragments_.end() ? nullptr : &found->second;
 }

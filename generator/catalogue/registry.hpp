@@ -9,6 +9,7 @@
 
 #include "generator/base/result.hpp"
 #include "generator/catalogue/arch.hpp"
+#include "generator/catalogue/fragment.hpp"
 #include "generator/catalogue/tuning.hpp"
 #include "generator/formats/calibration.hpp"
 #include "generator/formats/format.hpp"
@@ -48,7 +49,7 @@ class Registry : public RotationLookup, public ArchLookup {
   Result<const Hook*> hook(const std::string& name, const Where& where) const;
   Result<const Policy*> policy(const std::string& name, const Where& where) const;
   const std::vector<TuningRow>& tuning(const std::string& arch) const;  // measured shapes, in the order of the file
-  const std::string* fragment(const std::string& name) const;  // "device/simt.cuh" -> text, nullptr if there is none
+  const Fragment* fragment(const std::string& name) const;  // "device/simt.cuh"; nullptr if there is none
 
   const std::map<std::string, Format>& formats() const { return formats_; }
   const std::map<std::string, RotationSpec>& rotations() const { return rotations_; }
@@ -67,7 +68,7 @@ class Registry : public RotationLookup, public ArchLookup {
   std::map<std::string, Policy> policies_;
   std::map<std::string, std::vector<TuningRow>> tuning_;  // by arch
   std::map<std::string, std::string> aliases_;
-  std::map<std::string, std::string> fragments_;
+  std::map<std::string, Fragment> fragments_;
   std::map<std::string, std::string> unread_;  // files beside the folders: "mine.toml" -> name in messages
 
   tl::unexpected<Error> unknown(const std::string& what, const std::string& name, const Where& where,

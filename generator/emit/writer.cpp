@@ -14,23 +14,13 @@ std::string real(double value) {
 
 void append_fragment(const std::string& name, const Registry& registry, std::set<std::string>& done, std::string& out) {
   if (!done.insert(name).second) return;
-  const std::string* text = registry.fragment(name);
-  std::string body = text == nullptr ? fmt::format("#error kvjit has no fragment {}\n", name) : "";
-  std::size_t at = 0;
-  while (text != nullptr && at < text->size()) {
-    std::size_t end = text->find('\n', at);
-    if (end == std::string::npos) end = text->size();
-    const std::string line = text->substr(at, end - at);
-    at = end + 1;
-    if (line.starts_with("#include \"device/cpu.hpp\"")) {
-      body += "// The CPU back-end, device/cpu.hpp, is included first by the host compiler's command line.\n";
-    } else if (line.starts_with("#include \"")) {
-      append_fragment(line.substr(10, line.rfind('"') - 10), registry, done, out);
-    } else if (!line.starts_with("#pragma once") && !line.starts_with("// SPDX")) {
-      body += line + "\n";
-    }
+  const Fragment* fragment = registry.fragment(name);
+  if (!fragment) {
+    out += fmt::format("// ======== {} ========\n#error kvjit has no fragment {}\n\n", name, name);
+    return;
   }
-  out += fmt::format("// ======== {} ========\n{}\n", name, body);
+  for (const std::string& included : fragment->includes) append_fragment(included, registry, done, out);
+  out.append("// ======== ").append(name).append(" ========\n").append(fragment->body).append(1, '\n');
 }
 
 Writer begin(const Registry& registry, const std::string& name, const std::string& what) {
