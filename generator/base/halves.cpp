@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <map>
+#include <mutex>
 #include <utility>
 
 #include "generator/base/minifloat.hpp"
@@ -19,11 +21,28 @@ int significant_bits(std::uint16_t half) {
 
 double weight(const std::vector<double>& weights, std::size_t i) { return weights.empty() ? 1 : weights[i]; }
 
-}  // namespace
+// Tables that were searched for before. A planner asks for the table of a codebook for each side, team and range of
+// queries that it plans, and a search takes a tenth of a millisecond. Any thread may ask.
+class KnownTables {
+  using Key = std::pair<std::vector<double>, std::vector<double>>;  // values, weights
+  static constexpr std::size_t kMost = 256;                         // more than a process has formats
+  std::mutex mutex_;
+  std::map<Key, HalfTable> tables_;
+
+ public:
+  template <class Search>
+  HalfTable get(Key key, const Search& search) {
+    const std::lock_guard lock(mutex_);
+    const auto known = tables_.find(key);
+    if (known != tables_.end()) return known->second;
+    if (tables_.size() >= kMost) tables_.clear();
+    return tables_.emplace(std::move(key), search()).first->second;
+  }
+};
 
 // Of units that are equally good it takes the one whose numbers have the fewest significant bits, so that their
 // products with short scales are exact.
-HalfTable halves_of(const std::vector<double>& values, const std::vector<double>& weights) {
+HalfTable search_unit(const std::vector<double>& values, const std::vector<double>& weights) {
   double largest = 0;
   for (double v : values) largest = std::max(largest, std::fabs(v));
   std::pair<double, int> best{1e300, 0};
@@ -43,6 +62,13 @@ HalfTable halves_of(const std::vector<double>& values, const std::vector<double>
   HalfTable table{1 / best_factor, {}};
   for (double v : values) table.halves.push_back(f16_from_float(float(v * best_factor)));
   return table;
+}
+
+}  // namespace
+
+HalfTable halves_of(const std::vector<double>& values, const std::vector<double>& weights) {
+  static KnownTables known;
+  return known.get({values, weights}, [&] { return search_unit(values, weights); });
 }
 
 double relative_rounding(const std::vector<double>& values, const HalfTable& table,

@@ -347,14 +347,14 @@ Result<void> choose_team(DecodePlan& plan, const Problem& problem) {
     plan.query_chunks = (all + rows - 1) / rows;
     plan.rows =
         plan.query_chunks == 1 ? rows : std::min(rows, round_up((all + plan.query_chunks - 1) / plan.query_chunks, 8));
-    const auto teams = plan_teams(problem, plan.rows, k, v);
-    if (!teams && !refusal) refusal = teams.error();
-    if (!teams) continue;
-    for (const TeamPlan& team : *teams) {
+    const auto is_taken = offer_teams(problem, plan.rows, k, v, [&](const TeamPlan& team) {
       take_team(plan, team);
-      if (!shapes_of(plan).empty()) return {};
+      if (!shapes_of(plan).empty()) return true;
       least = std::min(least, layout_shared(plan, {plan.team, 2, 16, 1, {}, {}}));
-    }
+      return false;
+    });
+    if (is_taken && *is_taken) return {};
+    if (!is_taken && !refusal) refusal = is_taken.error();
   }
   if (refusal) return tl::unexpected(*refusal);
   return fail(

@@ -8,6 +8,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -228,9 +229,10 @@ struct TeamPlan {
   bool by_warpgroups = false;
   SidePlan k, v;  // as the team reads them
 };
-// The teams whose sums fit the registers, the best first. k and v are as one warp reads them. Fails with unsupported if
-// there are none.
-Result<std::vector<TeamPlan>> plan_teams(const Problem& problem, int rows, const SidePlan& k, const SidePlan& v);
+// Offers the teams whose sums fit the registers, the best first, until `takes` returns true: whether one was taken. A
+// team is planned when it is offered. k and v are as one warp reads them. Fails with unsupported if there are none.
+Result<bool> offer_teams(const Problem& problem, int rows, const SidePlan& k, const SidePlan& v,
+                         const std::function<bool(const TeamPlan&)>& takes);
 // Chooses the most query rows at once for which a team has a block shape, the best such team, and the shape: the
 // measured one, or the planner's own.
 Result<BlockShape> choose_block(DecodePlan& plan, const Problem& problem, const Tuning& tuning);

@@ -1,4 +1,4 @@
-// plan_teams: how many warps divide the sums of the output, and by which dimension.
+// offer_teams: how many warps divide the sums of the output, and by which dimension.
 //
 // The sums are in registers: for every 8 query rows, a quarter of V's rotated dimension a lane. If they are too many
 // for one warp, a team of warps takes its tiles together (templates/kernels/decode/warp_team.cuh). Its warps divide the
@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <map>
 
 #include "generator/kernels/decode/plan.hpp"
 
@@ -53,24 +54,32 @@ TeamPlan plan_warps(const Problem& problem, int warps, int blocks, const SidePla
 
 }  // namespace
 
-Result<std::vector<TeamPlan>> plan_teams(const Problem& problem, int rows, const SidePlan& k, const SidePlan& v) {
+Result<bool> offer_teams(const Problem& problem, int rows, const SidePlan& k, const SidePlan& v,
+                         const std::function<bool(const TeamPlan&)>& takes) {
   const int blocks = (rows + 7) / 8;
-  std::vector<TeamPlan> teams;
+  bool is_any = false;
+  const auto is_taken = [&](const TeamPlan& team) {
+    is_any = true;
+    return takes(team);
+  };
   if (problem.arch.has("wgmma") && rows >= kWarpgroupRows)
-    if (auto team = plan_warpgroup(problem, blocks); team && sums_of(*team) <= kMostSums) teams.push_back(*team);
+    if (auto team = plan_warpgroup(problem, blocks); team && sums_of(*team) <= kMostSums && is_taken(*team))
+      return true;
+  std::map<int, TeamPlan> teams;  // by warps
   for (const int most : {kManySums, kMostSums})
     for (int warps = 1; warps <= kMostTeam; warps *= 2) {
-      const TeamPlan team = plan_warps(problem, warps, blocks, k, v);
-      const int sums = sums_of(team);
+      auto planned = teams.find(warps);
+      if (planned == teams.end()) planned = teams.emplace(warps, plan_warps(problem, warps, blocks, k, v)).first;
+      const int sums = sums_of(planned->second);
       const bool is_tight = sums > kManySums && !(warps == 1 && blocks == 1);
-      if (sums <= kMostSums && is_tight == (most == kMostSums)) teams.push_back(team);
+      if (sums <= kMostSums && is_tight == (most == kMostSums) && is_taken(planned->second)) return true;
     }
-  if (teams.empty())
+  if (!is_any)
     return fail(Code::unsupported,
                 fmt::format("the decode family has no registers for {} query rows over {} values a row of {}", rows,
                             v.rotated_dim, problem.v.name),
                 {}, {"head_dim up to 512 works"});
-  return teams;
+  return false;
 }
 
 }  // namespace kvjit
