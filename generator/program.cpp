@@ -11,6 +11,7 @@
 
 #include "generator/kernels/codec/emit.hpp"
 #include "generator/kernels/families.hpp"
+#include "generator/kernels/prefill/plan.hpp"
 
 namespace kvjit {
 namespace {
@@ -109,6 +110,21 @@ Problem bucket_problem(const Problem& problem, long long queries) {
   return bucket;
 }
 
+// Most queries of each bucket of decode, ascending. Where calls take prefill from some number of queries on, decode
+// ends there.
+std::vector<int> decode_buckets(const Problem& problem, PrefillChoice choice, int least_prefill_queries) {
+  std::vector<int> lengths;
+  int before = 0;
+  for (const long long rows : kBucketRows) {
+    if (!lengths.empty() && choice == PrefillChoice::always && before + 1 >= least_prefill_queries) break;
+    const auto queries =
+        static_cast<int>(std::clamp(rows / problem.q_heads_per_kv, 1ll, static_cast<long long>(problem.query_length)));
+    if (queries != before) lengths.push_back(queries);
+    before = queries;
+  }
+  return lengths;
+}
+
 // Run-time query lengths: a program for each range of queries (ProgramSource::buckets).
 Result<void> make_buckets(const FamilyInput& input, ProgramSource& program) {
   const Problem& problem = input.problem;
@@ -129,15 +145,8 @@ Result<void> make_buckets(const FamilyInput& input, ProgramSource& program) {
   } else if (!prefill.empty()) {
     program.decisions = std::move(prefill[0].decisions);
   }
-  int before = 0;
-  for (const long long rows : kBucketRows) {
-    if (program.prefill_choice == PrefillChoice::always && before + 1 >= program.least_prefill_queries) break;
-    const long long queries =
-        std::clamp(rows / problem.q_heads_per_kv, 1ll, static_cast<long long>(problem.query_length));
-    if (queries == before) continue;
+  for (const int queries : decode_buckets(problem, program.prefill_choice, program.least_prefill_queries))
     KV_CHECK(add(bucket_problem(problem, queries), {make_decode, make_rotations}));
-    before = static_cast<int>(queries);
-  }
   program.tile_tokens = program.buckets[0].tile_tokens;
   if (has_prefill || has_two_passes) program.buckets.push_back(std::move(prefill[0]));
   return {};
@@ -161,6 +170,21 @@ Result<ProgramSource> make(const FamilyInput& input, bool has_fused) {
   return std::move(program);
 }
 
+// The refusal of make_buckets. More query rows need more registers and shared memory, so the last bucket of decode
+// speaks for all; if it is refused, the first one that is has the message.
+Result<void> check_buckets(const FamilyInput& input) {
+  const Problem& problem = input.problem;
+  PrefillChoice choice = PrefillChoice::never;
+  int least_queries = 0;
+  if (problem.query_rows() > 64)
+    if (const auto plan = plan_prefill(problem)) choice = plan->choice, least_queries = plan->least_queries;
+  const std::vector<int> buckets = decode_buckets(problem, choice, least_queries);
+  const auto check = [&](int queries) { return check_decode({bucket_problem(problem, queries), input.registry}); };
+  if (check(buckets.back())) return {};
+  for (const int queries : buckets) KV_CHECK(check(queries));
+  return {};
+}
+
 }  // namespace
 
 Result<ProgramSource> make_program(const Problem& problem, const Registry& registry) {
@@ -169,6 +193,13 @@ Result<ProgramSource> make_program(const Problem& problem, const Registry& regis
 
 Result<ProgramSource> make_program(const Problem& problem, const Registry& registry, const BlockShape& shape) {
   return make({problem, registry, &shape}, true);
+}
+
+// Decode alone refuses problems: what prefill does not serve, decode does, and the other families serve every format
+// that check_codec lets pass.
+Result<void> check_program(const Problem& problem, const Registry& registry) {
+  KV_CHECK(begin_program(problem));
+  return problem.varlen ? check_buckets({problem, registry}) : check_decode({problem, registry});
 }
 
 Result<ProgramSource> make_reference_program(const Problem& problem, const Registry& registry) {

@@ -35,6 +35,8 @@ std::span<const Family> families();
 
 // Family::make of each row of the list. Each is in make.cpp of its folder.
 Result<void> make_decode(const FamilyInput& input, ProgramSource& program);
+// The refusal of make_decode, if any, without emitting a kernel.
+Result<void> check_decode(const FamilyInput& input);
 Result<void> make_prefill(const FamilyInput& input, ProgramSource& program);
 Result<void> make_codec(const FamilyInput& input, ProgramSource& program);
 Result<void> make_reference(const FamilyInput& input, ProgramSource& program);

@@ -18,6 +18,11 @@ Tuning tuning_of(const FamilyInput& input) {
 
 }  // namespace
 
+Result<void> check_decode(const FamilyInput& input) {
+  KV_CHECK(plan_decode(input.problem, tuning_of(input)));
+  return {};
+}
+
 Result<void> make_decode(const FamilyInput& input, ProgramSource& program) {
   const Problem& problem = input.problem;
   KV_TRY(plan, plan_decode(problem, tuning_of(input)));

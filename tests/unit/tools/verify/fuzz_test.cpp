@@ -4,11 +4,13 @@
 #include "tools/verify/fuzz.hpp"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <set>
 
 #include "generator/kernels/decode/plan.hpp"
+#include "generator/program.hpp"
 #include "tests/support/registry.hpp"
 
 namespace kvjit::test {
@@ -30,6 +32,40 @@ TEST_CASE("a seed names a spec and a call, and neighbours are not alike") {
     for (const int length : one.lengths()) CHECK((length >= 0 && length <= one.shape.tokens));
   }
   CHECK(texts.size() == 300);
+}
+
+TEST_CASE("check_program says what make_program says, word for word") {
+  int served = 0, refused = 0, varlen = 0;
+  const auto compare = [&](const std::string& toml, const char* arch) {
+    const auto problem = resolve(must(parse_specs(toml, "spec")).at(0), registry(), arch);
+    if (!problem) return;
+    const auto checked = check_program(*problem, registry());
+    const auto made = make_program(*problem, registry());
+    REQUIRE_MESSAGE(checked.has_value() == made.has_value(), toml);
+    ++(checked ? served : refused), varlen += problem->varlen;
+    if (!checked) CHECK_MESSAGE(render(checked.error()) == render(made.error()), toml);
+  };
+  for (std::uint64_t seed = 1; seed <= 400; ++seed)
+    for (const char* arch : {"sm_80", "sm_90a"}) compare(fuzz_case(seed, registry()).toml, arch);
+  // Large heads and many query rows, of fixed and of run-time lengths, up to where no block shape is left.
+  for (const char* format : {"f16", "f32", "kv4", "q8_0", "turbo_split_54"})
+    for (const int head_dim : {128, 512, 640, 1024})
+      for (const int group : {1, 8, 64, 256})
+        for (const char* length : {"1", "16", "\"any\""})
+          for (const char* more : {"", "sparse_v = 0.001\n"})
+            compare(fmt::format("[k]\nformat = \"{0}\"\n[v]\nformat = \"{0}\"\n[attention]\nhead_dim = {1}\n"
+                                "q_heads_per_kv = {2}\nquery_length = {3}\n{4}",
+                                format, head_dim, group, length, more),
+                    group % 2 ? "sm_75" : "sm_90a");
+  // Prefill serves a single query of such heads, and decode still has a bucket.
+  compare(
+      "[k]\nformat = \"f16\"\n[v]\nformat = \"f16\"\n[attention]\nhead_dim_k = 576\nhead_dim_v = 512\n"
+      "q_heads_per_kv = 256\nquery_length = \"any\"\n",
+      "sm_90a");
+  MESSAGE(served, " served, ", refused, " refused, ", varlen, " with query lengths at run time");
+  CHECK(served > 700);
+  CHECK(refused > 100);
+  CHECK(varlen > 200);
 }
 
 TEST_CASE("everything that a spec can ask for turns up") {
