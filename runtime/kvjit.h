@@ -216,7 +216,9 @@ KVJIT_API kvjit_status kvjit_synchronize(kvjit_context* context, void* stream, k
  *   arch          "sm_90a" ...; NULL: every arch of the spec's [target], which then must name one
  *   reasons       receives every refusal, one a line, cut with "..." at reasons_size bytes; may be NULL
  *   reasons_size  bytes of `reasons`; 0 with NULL
- * Returns KVJIT_OK, or the status of the first refusal. */
+ * Returns KVJIT_OK, or the status of the first refusal. Nothing is generated: a question takes some 0.1 ms for each
+ * combination and arch, and about a microsecond if it was asked before in this process (of a context: in the context).
+ */
 KVJIT_API kvjit_status kvjit_supported(const char* toml, const char* arch, char* reasons, size_t reasons_size);
 /* Checks the same with the specs_dirs of a context, which must not be NULL. */
 KVJIT_API kvjit_status kvjit_context_supports(const kvjit_context* context, const char* toml, const char* arch,

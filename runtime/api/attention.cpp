@@ -50,40 +50,52 @@ Result<void> attention(kvjit_program* program, const kvjit_attention_call* call,
   return {};
 }
 
-template <class RegistryOf>
-kvjit_status supported(const RegistryOf& registry_of, const char* toml, const char* arch, char* reasons,
-                       size_t reasons_size) {
-  std::vector<std::string> refusals;
-  kvjit_status first = KVJIT_OK;
+// The answer to a question that was not asked before.
+Answer find_out(const char* toml, const char* arch, const kvjit::Registry& registry) {
+  Answer answer;
   const auto refuse = [&](const Error& error, const std::string& prefix) {
-    if (first == KVJIT_OK) first = static_cast<kvjit_status>(error.code);
+    if (answer.status == KVJIT_OK) answer.status = static_cast<kvjit_status>(error.code);
     std::string text = kvjit::render(error);
     if (!text.empty() && text.back() == '\n') text.pop_back();
-    refusals.push_back(prefix + text);
+    answer.reasons += (answer.reasons.empty() ? "" : "\n") + prefix + text;
   };
-  const kvjit_status status = guarded(nullptr, [&]() -> Result<void> {
-    if (!toml) return refuse({Code::usage, "toml is NULL"}, ""), Result<void>{};
-    const auto registry = registry_of();
-    if (!registry) return refuse(registry.error(), ""), Result<void>{};
-    const Result<std::vector<kvjit::Spec>> specs = kvjit::parse_all(toml, "spec", **registry);
-    if (!specs) return refuse(specs.error(), ""), Result<void>{};
-    for (const kvjit::Spec& spec : *specs) {
-      const std::vector<std::string> archs = arch ? std::vector<std::string>{arch} : spec.archs;
-      if (archs.empty())
-        return refuse({Code::usage, "the spec names no arch; pass one, such as sm_90a"}, ""), Result<void>{};
-      for (const std::string& name : archs)
-        if (const auto program = generate(spec, **registry, name, ""); !program)
-          refuse(program.error(), fmt::format("{}{}{}: ", spec.label, spec.label.empty() ? "" : " ", name));
+  const Result<std::vector<kvjit::Spec>> specs = kvjit::parse_all(toml, "spec", registry);
+  if (!specs) return refuse(specs.error(), ""), answer;
+  for (const kvjit::Spec& spec : *specs) {
+    const std::vector<std::string> archs = arch ? std::vector<std::string>{arch} : spec.archs;
+    if (archs.empty()) return refuse({Code::usage, "the spec names no arch; pass one, such as sm_90a"}, ""), answer;
+    for (const std::string& name : archs) {
+      const auto problem = kvjit::resolve(spec, registry, name);
+      const Result<void> checked = problem ? kvjit::check_program(*problem, registry) : tl::unexpected(problem.error());
+      if (!checked) refuse(checked.error(), fmt::format("{}{}{}: ", spec.label, spec.label.empty() ? "" : " ", name));
     }
+  }
+  return answer;
+}
+
+template <class RegistryOf>
+kvjit_status supported(const RegistryOf& registry_of, Answers& answers, const char* toml, const char* arch,
+                       char* reasons, size_t reasons_size) {
+  kvjit_status said = KVJIT_OK;
+  const auto tell = [&](const Answer& answer) {
+    said = answer.status;
+    if (reasons) copy_text(reasons, reasons_size, answer.reasons);
+  };
+  const kvjit_status failed = guarded(nullptr, [&]() -> Result<void> {
+    if (!toml) return tell({KVJIT_USAGE, "toml is NULL"}), Result<void>{};
+    std::string key = Answers::key(toml, arch);
+    if (answers.find(key, tell)) return {};
+    const auto registry = registry_of();
+    if (!registry)
+      return tell({static_cast<kvjit_status>(registry.error().code), kvjit::render(registry.error())}), Result<void>{};
+    Answer answer = find_out(toml, arch, **registry);
+    tell(answer);
+    answers.keep(std::move(key), std::move(answer));
     return {};
   });
-  const kvjit_status told = guarded(nullptr, [&]() -> Result<void> {
-    if (reasons && status == KVJIT_OK) copy_text(reasons, reasons_size, lines(refusals));
-    return {};
-  });
-  const kvjit_status failed = status == KVJIT_OK ? told : status;
-  if (reasons && failed != KVJIT_OK) copy_text(reasons, reasons_size, "no answer: out of memory or a bug");
-  return failed == KVJIT_OK ? first : failed;
+  if (failed == KVJIT_OK) return said;
+  if (reasons) copy_text(reasons, reasons_size, "no answer: out of memory or a bug");
+  return failed;
 }
 
 }  // namespace
@@ -135,16 +147,18 @@ kvjit_status kvjit_synchronize(kvjit_context* context, void* stream, kvjit_error
 }
 
 kvjit_status kvjit_supported(const char* toml, const char* arch, char* reasons, size_t reasons_size) {
-  return supported([] { return registry(); }, toml, arch, reasons, reasons_size);
+  static Answers answers;
+  return supported([] { return registry(); }, answers, toml, arch, reasons, reasons_size);
 }
 
 kvjit_status kvjit_context_supports(const kvjit_context* context, const char* toml, const char* arch, char* reasons,
                                     size_t reasons_size) {
+  Answers none;
   const auto registry_of = [context]() -> Result<std::shared_ptr<const kvjit::Registry>> {
     KV_CHECK(need(context, "context"));
     return registry(*context);
   };
-  return supported(registry_of, toml, arch, reasons, reasons_size);
+  return supported(registry_of, context ? context->answers : none, toml, arch, reasons, reasons_size);
 }
 
 kvjit_status kvjit_alibi_slopes(float max_bias, int heads, float* slopes, kvjit_error* error) {

@@ -27,6 +27,7 @@
 #include "generator/program.hpp"
 #include "generator/resolve/problem.hpp"
 #include "generator/spec/spec.hpp"
+#include "runtime/api/answers.hpp"
 #include "runtime/base/workers.hpp"
 #include "runtime/jit/context.hpp"
 #include "runtime/kvjit.h"
@@ -98,7 +99,8 @@ struct kvjit_context {
   std::shared_ptr<const kvjit::Registry> own_registry;  // built-in files and specs_dirs; null: built-in files only
   std::string own_specs;                                // digest of its files; "": built-in files only
   kvjit::c_api::ServedSpecs specs;
-  kvjit::Workers workers;  // threads of requests; destroyed before the members above, which they use
+  mutable kvjit::c_api::Answers answers;  // of kvjit_context_supports
+  kvjit::Workers workers;                 // threads of requests; destroyed before the members above, which they use
 };
 
 struct kvjit_program {
