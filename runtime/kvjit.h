@@ -224,6 +224,28 @@ KVJIT_API kvjit_status kvjit_supported(const char* toml, const char* arch, char*
 KVJIT_API kvjit_status kvjit_context_supports(const kvjit_context* context, const char* toml, const char* arch,
                                               char* reasons, size_t reasons_size);
 
+/* What kvjit_program_create would have to do for a spec. */
+enum {
+  KVJIT_READY = 1,      /* load its kernels, which are in memory, in a bundle or in the cache folder */
+  KVJIT_COMPILING = 2,  /* wait: a request for it is under way, or one of its kernels is being compiled */
+  KVJIT_UNCOMPILED = 3, /* compile at least one kernel */
+  KVJIT_REFUSED = 4     /* refuse it; kvjit_context_supports says why */
+};
+typedef struct kvjit_readiness_call {
+  size_t size;
+  const char* const* specs; /* `spec_count` TOML texts, as kvjit_program_create takes them: one for each pair of
+                               formats, head size and so on; NULL if there are none */
+  int spec_count;
+  const char* arch; /* "sm_90a" ...; NULL: the device's own */
+} kvjit_readiness_call;
+/* Says what is ready of a list of specs. It compiles nothing, loads nothing and waits for no compile. The first
+ * question about a spec generates its text, which takes a millisecond or two; a later one looks up its keys, which
+ * takes some microseconds. Callbacks of the engine and servers are not asked, so what only they have is
+ * KVJIT_UNCOMPILED.
+ *   states  receives `spec_count` numbers: KVJIT_READY .. KVJIT_REFUSED */
+KVJIT_API kvjit_status kvjit_readiness(kvjit_context* context, const kvjit_readiness_call* call, int* states,
+                                       kvjit_error* error);
+
 /* Generates the kernels of a spec and loads those of attention: from memory, from a store, or compiled, which takes
  * fractions of a second.
  *   toml       NUL-terminated text; a spec whose [matrix] and [layers] give several combinations is KVJIT_UNSUPPORTED

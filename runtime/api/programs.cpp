@@ -50,8 +50,7 @@ Result<std::shared_ptr<ServedSpec>> serve(const kvjit_context& context, const st
 Result<std::unique_ptr<kvjit_program>> make(kvjit_context& context, const std::string& toml, const std::string& file,
                                             const char* arch, std::stop_token stop) {
   if (stop.stop_requested()) return fail(Code::cancelled, "the request was cancelled");
-  std::string spec_key = arch ? arch : "the device's";
-  spec_key.append(1, '\0').append(file).append(1, '\0').append(toml);
+  const std::string spec_key = Answers::key(toml.c_str(), arch).append(1, '\0').append(file);
   std::shared_ptr<ServedSpec> spec = context.specs.find(spec_key);
   if (!spec) {
     KV_TRY(served, serve(context, toml, file, arch));
@@ -80,7 +79,60 @@ Result<std::unique_ptr<kvjit_program>> make_guarded(kvjit_context& context, cons
   }
 }
 
+// The kernels that a program of the spec loads first. Errors that are no refusal, such as a compiler that is missing,
+// are errors.
+Result<std::shared_ptr<const FirstKernels>> first_kernels(kvjit_context& context, const std::string& key,
+                                                          const char* toml, const char* arch) {
+  if (auto known = context.readiness.find(key)) return known;
+  auto kernels = std::make_shared<FirstKernels>();
+  const auto served = serve(context, toml, "spec", arch);
+  if (!served) {
+    const Code code = served.error().code;
+    if (code != Code::usage && code != Code::bad_input && code != Code::unsupported)
+      return tl::unexpected(served.error());
+    kernels->is_refused = true;
+  } else {
+    const kvjit::Program program(context.context, (*served)->source);
+    KV_TRY(sources, program.first_kernels());
+    for (const kvjit::Source* source : sources) {
+      KV_TRY(places, context.context->places(*source));
+      kernels->places.push_back(std::move(places));
+    }
+  }
+  context.readiness.keep(key, kernels);
+  return kernels;
+}
+
+int state_of(kvjit_context& context, const std::string& key, const FirstKernels& kernels) {
+  if (kernels.is_refused) return KVJIT_REFUSED;
+  bool is_here = true, is_being_made = context.readiness.is_requested(key);
+  for (const kvjit::Context::KernelPlaces& places : kernels.places) {
+    const kvjit::Presence presence = context.context->presence(places);
+    is_here &= presence == kvjit::Presence::here;
+    is_being_made |= presence == kvjit::Presence::being_made;
+  }
+  return is_here ? KVJIT_READY : is_being_made ? KVJIT_COMPILING : KVJIT_UNCOMPILED;
+}
+
 }  // namespace
+
+kvjit_status kvjit_readiness(kvjit_context* context, const kvjit_readiness_call* call, int* states,
+                             kvjit_error* error) {
+  return guarded(error, [&]() -> Result<void> {
+    KV_CHECK(need(context, "context"));
+    KV_TRY(c, read_struct(call, "call"));
+    if (c.spec_count < 0 || (c.spec_count > 0 && !c.specs))
+      return fail(Code::usage, fmt::format("specs of {} entries", c.spec_count));
+    if (c.spec_count > 0) KV_CHECK(need(states, "states"));
+    for (int i = 0; i < c.spec_count; ++i) {
+      KV_CHECK(need(c.specs[i], "a spec of the list"));
+      const std::string key = Answers::key(c.specs[i], c.arch);
+      KV_TRY(kernels, first_kernels(*context, key, c.specs[i], c.arch));
+      states[i] = state_of(*context, key, *kernels);
+    }
+    return {};
+  });
+}
 
 kvjit_status kvjit_program_create(kvjit_context* context, const char* toml, const char* file_name, const char* arch,
                                   kvjit_program** program, kvjit_error* error) {
@@ -103,11 +155,16 @@ kvjit_status kvjit_program_request(kvjit_context* context, const char* toml, con
     KV_CHECK(need(request, "request"));
     auto new_request = std::make_unique<kvjit_request>();
     kvjit_request* const job = new_request.get();
-    context->workers.run([job, done, user, context, text = std::string(toml),
+    const std::string key = Answers::key(toml, arch);
+    context->readiness.begin_request(key);
+    const auto end = [context, &key](kvjit_request*) { context->readiness.end_request(key); };
+    std::unique_ptr<kvjit_request, decltype(end)> unqueued(job, end);  // if the task cannot be queued
+    context->workers.run([job, key, done, user, context, text = std::string(toml),
                           file = std::string(file_name ? file_name : "spec"), named = arch != nullptr,
                           chosen = std::string(arch ? arch : "")] {
       auto outcome = make_guarded(*context, text, file, named ? chosen.c_str() : nullptr, job->stop.get_token());
       const auto status = outcome ? KVJIT_OK : static_cast<kvjit_status>(outcome.error().code);
+      context->readiness.end_request(key);
       {
         const std::lock_guard lock(job->mutex);
         job->outcome = std::move(outcome);
@@ -119,6 +176,7 @@ kvjit_status kvjit_program_request(kvjit_context* context, const char* toml, con
       job->is_returned = true;
       job->ended.notify_all();
     });
+    static_cast<void>(unqueued.release());
     *request = new_request.release();
     return {};
   });

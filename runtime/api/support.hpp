@@ -28,6 +28,7 @@
 #include "generator/resolve/problem.hpp"
 #include "generator/spec/spec.hpp"
 #include "runtime/api/answers.hpp"
+#include "runtime/api/readiness.hpp"
 #include "runtime/base/workers.hpp"
 #include "runtime/jit/context.hpp"
 #include "runtime/kvjit.h"
@@ -89,7 +90,7 @@ class ServedSpecs {
 
  private:
   std::mutex mutex_;
-  std::unordered_map<std::string, std::weak_ptr<ServedSpec>> specs_;  // by text, file name and arch
+  std::unordered_map<std::string, std::weak_ptr<ServedSpec>> specs_;  // by Answers::key and file name
 };
 
 }  // namespace kvjit::c_api
@@ -100,7 +101,8 @@ struct kvjit_context {
   std::string own_specs;                                // digest of its files; "": built-in files only
   kvjit::c_api::ServedSpecs specs;
   mutable kvjit::c_api::Answers answers;  // of kvjit_context_supports
-  kvjit::Workers workers;                 // threads of requests; destroyed before the members above, which they use
+  kvjit::c_api::Readiness readiness;
+  kvjit::Workers workers;  // threads of requests; destroyed before the members above, which they use
 };
 
 struct kvjit_program {

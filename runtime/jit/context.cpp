@@ -52,6 +52,17 @@ class JitContext final : public Context {
     return c;
   }
 
+  Result<KernelPlaces> places(const Source& source) override {
+    KV_TRY(in_store, store_->places(source));
+    return KernelPlaces{SharedDevice::name_of(source, store_->request_key(source)), std::move(in_store)};
+  }
+
+  Presence presence(const KernelPlaces& places) override {
+    const Presence in_memory = device_->presence(places.in_memory);
+    if (in_memory == Presence::here) return in_memory;
+    return store_->has(places.in_store) ? Presence::here : in_memory;
+  }
+
   ContextMemory memory() const override { return {{kernels_, bytes_}, device_->loaded(), shared_kernels_}; }
 
   Result<KernelRecord> get(const Source& source, std::stop_token stop) override {

@@ -35,6 +35,15 @@ class Context {
   // Fails with cancelled if `stop` is requested, and with sealed if a sealed context would have to compile.
   virtual Result<KernelRecord> get(const Source& source, std::stop_token stop) = 0;
   Result<KernelRecord> get(const Source& source) { return get(source, {}); }
+  // What a question about a kernel needs of its text, so that the text can be dropped.
+  struct KernelPlaces {
+    std::string in_memory;  // SharedDevice::name_of
+    Store::Places in_store;
+  };
+  virtual Result<KernelPlaces> places(const Source&) { return fail(Code::internal, "no store"); }
+  // Whether get() would find the kernel without compiling it: in the memory of the device's contexts, in a bundle, or
+  // in the folder. Nothing is loaded.
+  virtual Presence presence(const KernelPlaces&) { return Presence::absent; }
   virtual CacheCounters counters() const = 0;
   // The store behind this context; null for the fake contexts of tests.
   virtual Store* store() { return nullptr; }

@@ -10,6 +10,9 @@
 
 namespace kvjit {
 
+// Whether a kernel is at hand without a compile.
+enum class Presence { absent, being_made, here };
+
 struct KernelRecord {
   std::string name,  // Source::name
       key;           // key of the artefact, 64 hex digits

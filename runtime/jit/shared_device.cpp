@@ -11,10 +11,6 @@
 namespace kvjit {
 namespace {
 
-std::string name_of(const Source& source, const Key& key) {
-  return fmt::format("{} {} {} {} {}", key.hex, source.name, source.threads, source.shared_bytes, source.may_overlap);
-}
-
 Result<std::shared_ptr<SharedDevice>> open_once(const std::string& name,
                                                 const std::function<Result<std::shared_ptr<Backend>>()>& open) {
   // Never destroyed, because a context may outlive the statics of the process.
@@ -82,6 +78,19 @@ KernelRecord SharedDevice::keep(const std::string& name, KernelRecord record) {
   entry.info = record;
   entry.info.kernel.reset();
   return record;
+}
+
+std::string SharedDevice::name_of(const Source& source, const Key& request) {
+  return fmt::format("{} {} {} {} {}", request.hex, source.name, source.threads, source.shared_bytes,
+                     source.may_overlap);
+}
+
+Presence SharedDevice::presence(const std::string& name) const {
+  const std::lock_guard guard(mutex_);
+  const auto found = kernels_.find(name);
+  if (found == kernels_.end()) return Presence::absent;
+  if (!found->second.kernel.expired()) return Presence::here;
+  return found->second.is_being_made ? Presence::being_made : Presence::absent;
 }
 
 LoadedCode SharedDevice::loaded() const {

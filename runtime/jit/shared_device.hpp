@@ -42,6 +42,10 @@ class SharedDevice {
                            const Make& make);
   LoadedCode loaded() const;  // machine code of all contexts of the process
 
+  // The name under which kernels are kept: the request key and the numbers of a launch.
+  static std::string name_of(const Source& source, const Key& request);
+  Presence presence(const std::string& name) const;
+
  private:
   struct Entry {
     KernelRecord info;  // without the kernel, which its users own
@@ -53,7 +57,7 @@ class SharedDevice {
   std::shared_ptr<Backend> backend_;
   mutable std::mutex mutex_;
   std::condition_variable_any changed_;
-  std::map<std::string, Entry> kernels_;  // by request key and launch numbers (threads, shared memory, arguments)
+  std::map<std::string, Entry> kernels_;  // by name_of
 };
 
 }  // namespace kvjit

@@ -37,23 +37,46 @@ Program::Program(std::shared_ptr<Context> context, std::shared_ptr<const Program
     second_pass_ = std::make_unique<Program>(context_, std::shared_ptr<const ProgramSource>(shared_source_, &pass));
 }
 
-// The buckets that calls take are loaded at the same time. The CPU back-end loads each at the first call that takes it.
-Result<void> Program::load(std::stop_token stop) {
-  std::future<Result<void>> second_pass;
-  if (second_pass_ && context_->backend()->info().is_gpu && may_take_two_passes(source_))
-    second_pass = std::async(std::launch::async, [this, stop] { return second_pass_->load(stop); });
+// The CPU back-end loads the second pass and each bucket at the first call that takes it.
+Result<std::vector<const Program*>> Program::parts() const {
+  std::vector<const Program*> all = {this};
+  if (!context_->backend()->info().is_gpu) return all;
+  if (second_pass_ && may_take_two_passes(source_)) all.push_back(second_pass_.get());
+  if (buckets_.empty()) return all;
+  KV_TRY(taken, buckets_of(nullptr));
+  for (const BucketLengths& one : taken) {
+    KV_TRY(own, one.bucket->parts());
+    all.insert(all.end(), own.begin(), own.end());
+  }
+  return all;
+}
+
+Result<std::vector<const Source*>> Program::first_kernels() const {
+  std::vector<const Source*> kernels;
+  KV_TRY(all, parts());
+  for (const Program* part : all)
+    for (const Role role : part->roles_of_attention())
+      if (const auto found = part->source_.kernels.find(role); found != part->source_.kernels.end())
+        kernels.push_back(&found->second);
+  return kernels;
+}
+
+Result<void> Program::load_own(std::stop_token stop) const {
   for (const Role role : roles_of_attention())
     if (source_.kernels.count(role)) KV_CHECK(kernel(role, stop));
-  if (second_pass.valid()) KV_CHECK(second_pass.get());
-  if (buckets_.empty() || !context_->backend()->info().is_gpu) return {};
-  KV_TRY(taken, buckets_of(nullptr));
-  std::vector<std::future<Result<void>>> loads;
-  for (const BucketLengths& one : taken)
-    loads.push_back(std::async(std::launch::async, [&one, stop] { return one.bucket->load(stop); }));
-  Result<void> all;
-  for (auto& load : loads)
-    if (Result<void> one = load.get(); all && !one) all = one;
-  return all;
+  return {};
+}
+
+// All parts are loaded at the same time.
+Result<void> Program::load(std::stop_token stop) const {
+  KV_TRY(all, parts());
+  std::vector<std::future<Result<void>>> others;
+  for (const Program* part : all)
+    if (part != this) others.push_back(std::async(std::launch::async, [part, stop] { return part->load_own(stop); }));
+  Result<void> outcome = load_own(stop);
+  for (auto& other : others)
+    if (Result<void> one = other.get(); outcome && !one) outcome = one;
+  return outcome;
 }
 
 Result<const KernelRecord*> Program::kernel(Role role, std::stop_token stop) const {

@@ -33,6 +33,8 @@ class Program {
   Program(std::shared_ptr<Context> context, std::shared_ptr<const ProgramSource> source);
 
   const ProgramSource& source() const { return source_; }
+  // The kernels that create() loads.
+  Result<std::vector<const Source*>> first_kernels() const;
   std::size_t workspace_bytes(const AttentionCall& call) const;
   // Allocates nothing and does not synchronize, so it is safe in CUDA graphs.
   Result<LaunchReport> attention(const AttentionCall& call, DevicePointer workspace, Stream stream) const;
@@ -83,7 +85,10 @@ class Program {
   std::vector<std::unique_ptr<Program>> buckets_;  // of ProgramSource::buckets
   std::unique_ptr<Program> second_pass_;           // of ProgramSource::second_pass, if that has one
   std::vector<Role> roles_of_attention() const;    // in launch order
-  Result<void> load(std::stop_token stop);         // the kernels of attention
+  // The programs whose kernels of attention create() loads: this one, the second pass and the buckets that calls take.
+  Result<std::vector<const Program*>> parts() const;
+  Result<void> load(std::stop_token stop) const;      // all parts
+  Result<void> load_own(std::stop_token stop) const;  // this one
   // Run-time query lengths (varlen.cpp): queries of a sequence that a launch serves, and whether it is the first and
   // the last of its call, which rotate Q and the output of all sequences.
   struct QueryLengths {

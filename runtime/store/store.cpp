@@ -122,11 +122,29 @@ Result<void> Store::get(const Source& source, const Key& request, const Use& use
   return make(source, key, use, stop);
 }
 
-bool Store::from_bundles(const Source& source, const Key& request, const Use& use) {
-  if (bundles_.empty()) return false;
+std::vector<Key> Store::bundle_keys(const Source& source, const Key& request) const {
   std::vector<Key> keys = {request};
   if (toolchain_.reads_ptx)
     keys.push_back(make_key(source, ArtefactKind::ptx, nvrtc_options(source, ArtefactKind::ptx)));
+  return keys;
+}
+
+Result<Store::Places> Store::places(const Source& source) {
+  const Key request = request_key(source);
+  KV_TRY(stored, key(source, request));
+  return Places{bundles_.empty() ? std::vector<Key>{} : bundle_keys(source, request), std::move(stored)};
+}
+
+bool Store::has(const Places& places) const {
+  for (const Key& key : places.bundled)
+    for (const auto& bundle : bundles_)
+      if (bundle->read(key)) return true;
+  return cache_.has(places.stored.hex);
+}
+
+bool Store::from_bundles(const Source& source, const Key& request, const Use& use) {
+  if (bundles_.empty()) return false;
+  const std::vector<Key> keys = bundle_keys(source, request);
   // The driver may refuse one entry and load a later one: PTX serves later GPUs than a cubin. So complaints are logged
   // only if no entry serves.
   std::vector<std::string> complaints;

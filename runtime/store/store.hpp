@@ -75,6 +75,14 @@ class Store {
   const std::string& folder() const { return cache_.folder(); }
   const std::vector<std::unique_ptr<Layer>>& bundles() const { return bundles_; }
   bool is_on_disk(const Key& key) const { return cache_.has(key.hex); }
+  // The keys under which a kernel is searched, for has().
+  struct Places {
+    std::vector<Key> bundled;
+    Key stored;
+  };
+  Result<Places> places(const Source& source);
+  // Whether a bundle or the folder has an entry. Engines' callbacks and servers are not asked.
+  bool has(const Places& places) const;
   // Kernels of a marked list (runtime/jit/warm.hpp), by its digest; 0 if it is not marked or an entry of it is gone.
   int complete_kernels(const std::string& list) const { return cache_.complete_kernels(list); }
   void mark_complete(const std::string& list, const std::vector<std::string>& keys) {
@@ -84,6 +92,7 @@ class Store {
  private:
   Store(const Options& options, Toolchain toolchain);
   bool from_bundles(const Source& source, const Key& request, const Use& use);
+  std::vector<Key> bundle_keys(const Source& source, const Key& request) const;
   Result<Key> key(const Source& source, const Key& request);
   bool from_layer(Layer& layer, const Key& key, const Use& use, std::vector<std::string>& complaints,
                   CacheEntry* copy = nullptr);

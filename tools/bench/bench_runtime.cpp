@@ -129,24 +129,71 @@ Result<double> memory_hit(Context& context, const Source& source) {
   });
 }
 
-Result<double> program_again(const Options& options, const std::string& toml) {
-  auto error = api::sized<kvjit_error>();
-  const auto check = [&error](kvjit_status status) -> Result<void> {
+namespace {
+
+// A session of the C interface on the device that the options ask for.
+struct Session {
+  kvjit_error error = api::sized<kvjit_error>();
+  api::Context context;
+
+  Result<void> check(kvjit_status status) const {
     if (status == KVJIT_OK) return {};
     return fail(static_cast<Code>(status), error.message);
-  };
-  auto requested = api::sized<kvjit_context_options>();
-  requested.device = options.device == DeviceKind::gpu ? KVJIT_DEVICE_GPU : KVJIT_DEVICE_CPU;
-  requested.ordinal = options.device_ordinal;
-  requested.cache_dir = options.cache_dir.c_str();
-  api::Context context;
+  }
+  Result<void> open(const Options& options) {
+    auto requested = api::sized<kvjit_context_options>();
+    requested.device = options.device == DeviceKind::gpu ? KVJIT_DEVICE_GPU : KVJIT_DEVICE_CPU;
+    requested.ordinal = options.device_ordinal;
+    requested.cache_dir = options.cache_dir.c_str();
+    return check(context.open(requested, error));
+  }
+};
+
+}  // namespace
+
+Result<double> program_again(const Options& options, const std::string& toml) {
+  Session session;
+  KV_CHECK(session.open(options));
   api::Program first;
-  KV_CHECK(check(context.open(requested, error)));
-  KV_CHECK(check(first.open(context, toml.c_str(), "spec", nullptr, error)));
+  KV_CHECK(session.check(first.open(session.context, toml.c_str(), "spec", nullptr, session.error)));
   return ns_each([&]() -> Result<void> {
     api::Program again;
-    return check(again.open(context, toml.c_str(), "spec", nullptr, error));
+    return session.check(again.open(session.context, toml.c_str(), "spec", nullptr, session.error));
   });
+}
+
+Result<QuestionCost> question_cost(const Options& options, const std::string& toml, const std::string& arch) {
+  constexpr int kNew = 101;
+  QuestionCost cost;
+  std::vector<double> times;
+  for (int i = 0; i < kNew; ++i) {
+    const std::string text = fmt::format("# {}\n{}", i, toml);
+    const auto begin = Clock::now();
+    const kvjit_status status = kvjit_supported(text.c_str(), arch.c_str(), nullptr, 0);
+    times.push_back(us_since(begin));
+    if (status != KVJIT_OK) return fail(static_cast<Code>(status), "the spec is not supported");
+  }
+  cost.new_us = median(times);
+  KV_TRY(again, ns_each([&]() -> Result<void> {
+           if (kvjit_supported(toml.c_str(), arch.c_str(), nullptr, 0) == KVJIT_OK) return {};
+           return fail(Code::internal, "another answer than before");
+         }));
+  cost.again_ns = again;
+  Session session;
+  KV_CHECK(session.open(options));
+  api::Program program;
+  KV_CHECK(session.check(program.open(session.context, toml.c_str(), "spec", nullptr, session.error)));
+  const char* const specs[] = {toml.c_str()};
+  auto call = api::sized<kvjit_readiness_call>();
+  call.specs = specs, call.spec_count = 1;
+  KV_TRY(readiness, ns_each([&]() -> Result<void> {
+           int state = 0;
+           KV_CHECK(session.check(kvjit_readiness(session.context.get(), &call, &state, &session.error)));
+           if (state == KVJIT_READY) return {};
+           return fail(Code::internal, "a loaded program is not ready");
+         }));
+  cost.readiness_ns = readiness;
+  return cost;
 }
 
 Result<double> warm_many(const Options& options, const Source& source, int count) {

@@ -24,6 +24,13 @@ Result<double> memory_hit(Context& context, const Source& source);
 // Nanoseconds in which the C interface creates and destroys a program of a spec that already has a program.
 Result<double> program_again(const Options& options, const std::string& toml);
 
+// What questions about a spec cost: kvjit_supported of a text that is new, of one that was asked about before, and
+// kvjit_readiness of a spec whose kernels are loaded.
+struct QuestionCost {
+  double new_us = 0, again_ns = 0, readiness_ns = 0;
+};
+Result<QuestionCost> question_cost(const Options& options, const std::string& toml, const std::string& arch);
+
 // Milliseconds in which all threads compile `count` kernels like the source, without a cache on disk.
 Result<double> warm_many(const Options& options, const Source& source, int count);
 

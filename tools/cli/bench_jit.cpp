@@ -153,6 +153,13 @@ Result<int> bench_runtime(const Cli& cli, const RuntimeBench& args) {
     KV_TRY(toml, read_text(args.spec));
     KV_TRY(again_ns, program_again(fresh, toml));
     note("same_spec_ns", again_ns, "", fmt::format("{:.0f} ns for kvjit_program_create of a spec in use", again_ns));
+    KV_TRY(questions, question_cost(fresh, toml, info.arch));
+    note("new_question_us", questions.new_us, "a question",
+         fmt::format("{:.0f} us for kvjit_supported of a new text", questions.new_us));
+    note("same_question_ns", questions.again_ns, "",
+         fmt::format("{:.0f} ns of a text that was asked about before", questions.again_ns));
+    note("readiness_ns", questions.readiness_ns, "",
+         fmt::format("{:.0f} ns for kvjit_readiness of a loaded spec", questions.readiness_ns));
   }
   KV_TRY(registry, cli.registry());
   KV_TRY(ready, make_ready(spec, registry, first));

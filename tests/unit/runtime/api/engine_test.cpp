@@ -48,6 +48,82 @@ struct Engine {
   const std::string toml = spec("none", "planar");
 };
 
+TEST_CASE_FIXTURE(Engine, "a list of specs: refused, uncompiled, being compiled, ready in memory and on disk") {
+  options.cache_user = nullptr, options.cache_get = nullptr, options.cache_put = nullptr;
+  const std::string unlike = spec("none", "rows"), broken = "[k]\nformat = \"q4_9\"\n";
+  const char* const specs[] = {toml.c_str(), broken.c_str(), unlike.c_str()};
+  const auto ask = [&](const api::Context& context) {
+    auto call = sized<kvjit_readiness_call>();
+    call.specs = specs, call.spec_count = 3;
+    std::vector<int> states(3);
+    INFO(error.message);
+    REQUIRE(kvjit_readiness(context.get(), &call, states.data(), &error) == KVJIT_OK);
+    return states;
+  };
+  {
+    auto context = open();
+    CHECK(ask(context) == std::vector<int>{KVJIT_UNCOMPILED, KVJIT_REFUSED, KVJIT_UNCOMPILED});
+    kvjit_request* request = nullptr;
+    REQUIRE(kvjit_program_request(context.get(), toml.c_str(), "mine", nullptr, nullptr, nullptr, &request, &error) ==
+            KVJIT_OK);
+    CHECK(ask(context) == std::vector<int>{KVJIT_COMPILING, KVJIT_REFUSED, KVJIT_UNCOMPILED});
+    // Another context of the device sees the kernel once its compile has begun.
+    auto other = open();
+    kvjit_program* program = nullptr;
+    REQUIRE(kvjit_request_wait(request, -1, &program, &error) == KVJIT_OK);
+    kvjit_request_destroy(request);
+    CHECK(ask(context) == std::vector<int>{KVJIT_READY, KVJIT_REFUSED, KVJIT_UNCOMPILED});
+    CHECK(ask(other) == std::vector<int>{KVJIT_READY, KVJIT_REFUSED, KVJIT_UNCOMPILED});
+    CHECK(stats(other).kernels == 0);  // it was only asked
+    kvjit_program_destroy(program);
+    CHECK(ask(context)[0] == KVJIT_READY);
+  }
+  {
+    auto later = open();  // another process, in effect: the folder has the kernel
+    CHECK(ask(later) == std::vector<int>{KVJIT_READY, KVJIT_REFUSED, KVJIT_UNCOMPILED});
+    api::Program program;
+    CHECK(kvjit_seal(later.get(), &error) == KVJIT_OK);
+    CHECK(program.open(later, toml.c_str(), nullptr, nullptr, error) == KVJIT_OK);
+  }
+  fs::remove_all(folder);
+  CHECK(ask(open()) == std::vector<int>{KVJIT_UNCOMPILED, KVJIT_REFUSED, KVJIT_UNCOMPILED});
+
+  // A request that was cancelled compiles no more.
+  auto context = open();
+  kvjit_request* request = nullptr;
+  REQUIRE(kvjit_program_request(context.get(), unlike.c_str(), nullptr, nullptr, nullptr, nullptr, &request, &error) ==
+          KVJIT_OK);
+  kvjit_request_cancel(request);
+  kvjit_request_destroy(request);
+  CHECK(ask(context)[2] != KVJIT_COMPILING);
+
+  auto call = sized<kvjit_readiness_call>();
+  CHECK(kvjit_readiness(context.get(), &call, nullptr, &error) == KVJIT_OK);
+  call.spec_count = 1;
+  CHECK(kvjit_readiness(context.get(), &call, nullptr, &error) == KVJIT_USAGE);
+  call.specs = specs;
+  CHECK(kvjit_readiness(context.get(), &call, nullptr, &error) == KVJIT_USAGE);
+  CHECK(contains(error.message, "states"));
+}
+
+TEST_CASE_FIXTURE(Engine, "an answer is remembered for each spec, arch and context") {
+  auto context = open();
+  const auto ask = [&](const std::string& text, const char* arch) {
+    char reasons[400] = "";
+    const kvjit_status status = kvjit_context_supports(context.get(), text.c_str(), arch, reasons, sizeof reasons);
+    return std::pair<kvjit_status, std::string>{status, reasons};
+  };
+  const std::string broken = "[k]\nformat = \"q4_9\"\n[v]\nformat = \"q4_0\"\n";
+  for (int i = 0; i < 3; ++i) {
+    CHECK(ask(toml, "sm_90a") == std::pair<kvjit_status, std::string>{KVJIT_OK, ""});
+    CHECK(ask(toml, nullptr).first == KVJIT_USAGE);
+    CHECK(ask(toml, "sm_12").first == KVJIT_BAD_INPUT);
+    const auto [status, reasons] = ask(broken, "sm_90a");
+    CHECK(status == KVJIT_BAD_INPUT);
+    CHECK(contains(reasons, "q4_9"));
+  }
+}
+
 TEST_CASE_FIXTURE(Engine, "a program comes in the background; its kernels are kept, shared, and served when sealed") {
   auto first = open();
   std::atomic<int> said = -1;
