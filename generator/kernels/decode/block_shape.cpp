@@ -325,13 +325,13 @@ namespace {
 // KV head are divided into equal query chunks.
 Result<void> choose_team(DecodePlan& plan, const Problem& problem) {
   constexpr int kMostRows = 64;
-  const SidePlan k = plan.k, v = plan.v;
+  TeamSides sides(problem, plan.k, plan.v);
   const int all = plan.query_rows();
   std::optional<Error> refusal;
   int least = 1 << 30;  // bytes of shared memory
   if (plan.heads > 1) {
     plan.rows = all;
-    take_team(plan, {1, 1, 1, false, k, v});
+    take_team(plan, {1, 1, 1, false, sides.k, sides.v});
     if (!shapes_of(plan).empty()) return {};
     const int most = most_warps(plan, 16);
     const std::string why = plan.heads > most ? "each head takes a warp"
@@ -347,7 +347,7 @@ Result<void> choose_team(DecodePlan& plan, const Problem& problem) {
     plan.query_chunks = (all + rows - 1) / rows;
     plan.rows =
         plan.query_chunks == 1 ? rows : std::min(rows, round_up((all + plan.query_chunks - 1) / plan.query_chunks, 8));
-    const auto is_taken = offer_teams(problem, plan.rows, k, v, [&](const TeamPlan& team) {
+    const auto is_taken = offer_teams(sides, plan.rows, [&](const TeamPlan& team) {
       take_team(plan, team);
       if (!shapes_of(plan).empty()) return true;
       least = std::min(least, layout_shared(plan, {plan.team, 2, 16, 1, {}, {}}));

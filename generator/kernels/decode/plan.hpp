@@ -9,8 +9,10 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "generator/catalogue/arch.hpp"
@@ -229,10 +231,23 @@ struct TeamPlan {
   bool by_warpgroups = false;
   SidePlan k, v;  // as the team reads them
 };
+// The sides of teams, each planned when a team first asks for it. They do not depend on the query rows.
+class TeamSides {
+  const Problem& problem_;
+  std::map<int, Result<SidePlan>> shared_values_;                   // by the warps that share V's dimensions
+  std::optional<Result<std::pair<SidePlan, SidePlan>>> warpgroup_;  // K and V
+
+ public:
+  const SidePlan k, v;  // as one warp reads them
+  TeamSides(const Problem& problem, SidePlan keys, SidePlan values)
+      : problem_(problem), k(std::move(keys)), v(std::move(values)) {}
+  const Problem& problem() const { return problem_; }
+  const Result<SidePlan>& shared_values(int warps);
+  const Result<std::pair<SidePlan, SidePlan>>& warpgroup();
+};
 // Offers the teams whose sums fit the registers, the best first, until `takes` returns true: whether one was taken. A
-// team is planned when it is offered. k and v are as one warp reads them. Fails with unsupported if there are none.
-Result<bool> offer_teams(const Problem& problem, int rows, const SidePlan& k, const SidePlan& v,
-                         const std::function<bool(const TeamPlan&)>& takes);
+// team is planned when it is offered. Fails with unsupported if there are none.
+Result<bool> offer_teams(TeamSides& sides, int rows, const std::function<bool(const TeamPlan&)>& takes);
 // Chooses the most query rows at once for which a team has a block shape, the best such team, and the shape: the
 // measured one, or the planner's own.
 Result<BlockShape> choose_block(DecodePlan& plan, const Problem& problem, const Tuning& tuning);

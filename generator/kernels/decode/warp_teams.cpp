@@ -8,7 +8,7 @@
 
 #include <algorithm>
 #include <bit>
-#include <map>
+#include <utility>
 
 #include "generator/kernels/decode/plan.hpp"
 
@@ -26,27 +26,27 @@ int sums_of(const TeamPlan& team) {
   return own_blocks * team.v.rotated_dim / team.value_share / 4;
 }
 
+constexpr int kWarpgroup = 4;  // warps
+
 // A team whose products are wgmma. It divides V by dimensions, multiplies K as fp16, and has columns in the widths of
 // templates/device/wgmma_columns.cuh.
-Result<TeamPlan> plan_warpgroup(const Problem& problem, int blocks) {
-  const bool is_planar = problem.is_planar();
+Result<TeamPlan> plan_warpgroup(TeamSides& sides, int blocks) {
+  const auto& planned = sides.warpgroup();
+  if (!planned) return tl::unexpected(planned.error());
   TeamPlan team;
-  team.warps = team.value_share = 4;
+  team.warps = team.value_share = kWarpgroup;
   team.column_blocks = std::max(2, int(std::bit_ceil(unsigned(blocks))));
   team.by_warpgroups = true;
-  KV_TRY(k, plan_side(problem.k, problem.head_dim, is_planar, true, false, 1, 16));
-  KV_TRY(v, plan_side(problem.v, problem.v_dim(), is_planar, false, false, team.value_share, 16, true));
-  team.k = k, team.v = v;
+  team.k = planned->first, team.v = planned->second;
   return team;
 }
 
-TeamPlan plan_warps(const Problem& problem, int warps, int blocks, const SidePlan& k, const SidePlan& v) {
+TeamPlan plan_warps(TeamSides& sides, int warps, int blocks) {
   TeamPlan team;
   team.warps = warps, team.column_blocks = blocks;
-  team.k = k, team.v = v;
+  team.k = sides.k, team.v = sides.v;
   if (warps == 1) return team;
-  if (auto shared = plan_side(problem.v, problem.v_dim(), problem.is_planar(), false, false, warps))
-    team.v = *shared, team.value_share = warps;
+  if (const auto& shared = sides.shared_values(warps)) team.v = *shared, team.value_share = warps;
   const int step = 2 * warps / team.value_share;  // probabilities are read two blocks at a time
   team.column_blocks = (blocks + step - 1) / step * step;
   return team;
@@ -54,30 +54,46 @@ TeamPlan plan_warps(const Problem& problem, int warps, int blocks, const SidePla
 
 }  // namespace
 
-Result<bool> offer_teams(const Problem& problem, int rows, const SidePlan& k, const SidePlan& v,
-                         const std::function<bool(const TeamPlan&)>& takes) {
+const Result<SidePlan>& TeamSides::shared_values(int warps) {
+  auto planned = shared_values_.find(warps);
+  if (planned == shared_values_.end())
+    planned = shared_values_
+                  .emplace(warps, plan_side(problem_.v, problem_.v_dim(), problem_.is_planar(), false, false, warps))
+                  .first;
+  return planned->second;
+}
+
+const Result<std::pair<SidePlan, SidePlan>>& TeamSides::warpgroup() {
+  const auto plan = [this]() -> Result<std::pair<SidePlan, SidePlan>> {
+    const bool is_planar = problem_.is_planar();
+    KV_TRY(keys, plan_side(problem_.k, problem_.head_dim, is_planar, true, false, 1, 16));
+    KV_TRY(values, plan_side(problem_.v, problem_.v_dim(), is_planar, false, false, kWarpgroup, 16, true));
+    return std::pair(std::move(keys), std::move(values));
+  };
+  if (!warpgroup_) warpgroup_ = plan();
+  return *warpgroup_;
+}
+
+Result<bool> offer_teams(TeamSides& sides, int rows, const std::function<bool(const TeamPlan&)>& takes) {
   const int blocks = (rows + 7) / 8;
   bool is_any = false;
   const auto is_taken = [&](const TeamPlan& team) {
     is_any = true;
     return takes(team);
   };
-  if (problem.arch.has("wgmma") && rows >= kWarpgroupRows)
-    if (auto team = plan_warpgroup(problem, blocks); team && sums_of(*team) <= kMostSums && is_taken(*team))
-      return true;
-  std::map<int, TeamPlan> teams;  // by warps
+  if (sides.problem().arch.has("wgmma") && rows >= kWarpgroupRows)
+    if (auto team = plan_warpgroup(sides, blocks); team && sums_of(*team) <= kMostSums && is_taken(*team)) return true;
   for (const int most : {kManySums, kMostSums})
     for (int warps = 1; warps <= kMostTeam; warps *= 2) {
-      auto planned = teams.find(warps);
-      if (planned == teams.end()) planned = teams.emplace(warps, plan_warps(problem, warps, blocks, k, v)).first;
-      const int sums = sums_of(planned->second);
+      const TeamPlan team = plan_warps(sides, warps, blocks);
+      const int sums = sums_of(team);
       const bool is_tight = sums > kManySums && !(warps == 1 && blocks == 1);
-      if (sums <= kMostSums && is_tight == (most == kMostSums) && is_taken(planned->second)) return true;
+      if (sums <= kMostSums && is_tight == (most == kMostSums) && is_taken(team)) return true;
     }
   if (!is_any)
     return fail(Code::unsupported,
                 fmt::format("the decode family has no registers for {} query rows over {} values a row of {}", rows,
-                            v.rotated_dim, problem.v.name),
+                            sides.v.rotated_dim, sides.problem().v.name),
                 {}, {"head_dim up to 512 works"});
   return false;
 }
