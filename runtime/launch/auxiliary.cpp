@@ -22,8 +22,8 @@ Result<void> check_merge_memory(const ProgramSource& source, const kv::MergeCont
     return RowsCheck{name,          rows,      args.sequences, args.queries, args.heads, source.head_dim_v,
                      element_bytes, is_written};
   };
-  const auto lse_of = [&](std::string name, const float* lse) {
-    return Footprint(std::move(name), lse, Wide{sizeof(float)} * args.sequences * args.queries * args.heads, 0, {});
+  const auto lse_of = [&](const char* name, const float* lse) {
+    return Footprint(name, lse, Wide{sizeof(float)} * args.sequences * args.queries * args.heads, 0, {});
   };
   const RowsCheck out = rows_of("out", args.out, true);
   KV_CHECK(check_rows(out));
@@ -31,12 +31,12 @@ Result<void> check_merge_memory(const ProgramSource& source, const kv::MergeCont
   if (args.lse) written.push_back(lse_of("lse", args.lse));
   if (args.lse) KV_CHECK(check_apart(written[1], written[0]));
   for (int i = 0; i < args.count; ++i) {
-    const std::string name = fmt::format("contexts[{}]", i), out_name = name + ".out";
+    const std::string name = fmt::format("contexts[{}]", i), out_name = name + ".out", lse_name = name + ".lse";
     const RowsCheck rows = rows_of(out_name.c_str(), args.contexts[i].out, false);
     KV_CHECK(check_rows(rows));
     for (const Footprint& one : written) {
       KV_CHECK(check_apart(one, footprint_of(rows)));
-      KV_CHECK(check_apart(one, lse_of(name + ".lse", args.contexts[i].lse)));
+      KV_CHECK(check_apart(one, lse_of(lse_name.c_str(), args.contexts[i].lse)));
     }
   }
   return {};

@@ -59,7 +59,9 @@ Result<void> check_tensors(const ProgramSource& source, const AttentionCall& cal
       out{"out", call.out, sequences, rows, heads, head_dim_v, out_bytes, true};
   KV_CHECK(check_rows(q));
   KV_CHECK(check_rows(out));
-  std::vector<Footprint> read{footprint_of(q)}, written{footprint_of(out)}, caches;
+  std::vector<Footprint> read, written, caches;
+  read.reserve(3), written.reserve(2), caches.reserve(4);
+  read.push_back(footprint_of(q)), written.push_back(footprint_of(out));
   if (appends) {
     const int bytes = call.new_type == kv::RowType::f32 ? 4 : 2;
     const RowsCheck new_k{"new_k", call.new_k, call.sequences, queries, call.kv_heads, head_dim, bytes, false},

@@ -12,11 +12,9 @@
 
 namespace kvjit {
 
-Footprint::Footprint(std::string name, const void* data, Wide row_bytes, Wide first,
+Footprint::Footprint(MemoryName name, const void* data, Wide row_bytes, Wide first,
                      std::initializer_list<Dimension> dimensions)
-    : name_(std::move(name)),
-      begin_(static_cast<Wide>(reinterpret_cast<std::uintptr_t>(data)) + first),
-      row_bytes_(row_bytes) {
+    : name_(name), begin_(static_cast<Wide>(reinterpret_cast<std::uintptr_t>(data)) + first), row_bytes_(row_bytes) {
   for (Dimension dimension : dimensions) {
     if (dimension.count <= 1) continue;
     if (dimension.stride < 0) {

@@ -21,13 +21,20 @@ struct Dimension {
   long long count = 1;
 };
 
+// The name of memory in messages: "out", or "k.codes". Every call names its tensors and hardly any has a message, so
+// the text is made for a message alone. The characters must outlive the name.
+struct MemoryName {
+  const char *of, *part;  // part: null if there is none
+  MemoryName(const char* memory, const char* its_part = nullptr) : of(memory), part(its_part) {}
+  std::string text() const { return part ? std::string(of) + "." + part : of; }
+};
+
 class Footprint {
  public:
-  // data: the row of index 0 in all dimensions, `first` bytes further on. name: of the memory in messages.
-  Footprint(std::string name, const void* data, Wide row_bytes, Wide first,
-            std::initializer_list<Dimension> dimensions);
+  // data: the row of index 0 in all dimensions, `first` bytes further on.
+  Footprint(MemoryName name, const void* data, Wide row_bytes, Wide first, std::initializer_list<Dimension> dimensions);
 
-  const std::string& name() const { return name_; }
+  std::string name() const { return name_.text(); }
   // From the first byte to the last.
   Wide bytes() const { return bytes_from(0); }
   // Whether two rows may share a byte. Dimensions that are nested in each other never do; other strides count as if
@@ -38,7 +45,7 @@ class Footprint {
   friend bool overlap(const Footprint& a, const Footprint& b);
 
  private:
-  std::string name_;
+  MemoryName name_;
   Wide begin_ = 0, row_bytes_ = 0;           // begin_: address of the first byte
   std::array<Dimension, 3> dimensions_{};    // those of more than one part, the largest stride first; none is negative
   std::size_t used_ = 0;                     // entries of dimensions_

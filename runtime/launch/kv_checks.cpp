@@ -16,10 +16,11 @@ namespace kvjit {
 
 tl::unexpected<Error> refuse(std::string message) { return fail(Code::bad_input, std::move(message)); }
 
-Result<void> check_pointer(const char* name, const void* pointer, unsigned alignment) {
-  if (!pointer) return refuse(fmt::format("{} is a null pointer", name));
+Result<void> check_pointer(const MemoryName& name, const void* pointer, unsigned alignment) {
+  if (!pointer) return refuse(fmt::format("{} is a null pointer", name.text()));
   if (const auto off = reinterpret_cast<std::uintptr_t>(pointer) % alignment; off != 0)
-    return refuse(fmt::format("{} is {} bytes past a multiple of {}; it must be aligned to it", name, off, alignment));
+    return refuse(
+        fmt::format("{} is {} bytes past a multiple of {}; it must be aligned to it", name.text(), off, alignment));
   return {};
 }
 
@@ -31,18 +32,18 @@ unsigned power_of_two_in(long long bytes, unsigned most) {
 }
 
 // Alignment of one plane of a page (args/page_table.cuh). strides: from page to page, head to head, token to token.
-Result<void> check_page(const ProgramSource& source, const std::string& what, const void* data, long long row_bytes,
+Result<void> check_page(const ProgramSource& source, const MemoryName& what, const void* data, long long row_bytes,
                         bool is_scales, const long long (&strides)[3], long long heads) {
   const unsigned unit = source.is_planar() ? power_of_two_in(row_bytes, kVectorAlignment) : 2;
   const bool is_dense = is_scales && row_bytes < kVectorAlignment && strides[2] == row_bytes &&
                         source.page_tokens * row_bytes % kVectorAlignment == 0;
   const unsigned aligned = is_dense ? kVectorAlignment : unit, page = source.is_planar() ? aligned : kVectorAlignment;
-  KV_CHECK(check_pointer(what.c_str(), data, aligned));
+  KV_CHECK(check_pointer(what, data, aligned));
   const std::tuple<const char*, long long, unsigned> all[] = {
       {"page", strides[0], page}, {"head", heads > 1 ? strides[1] : 0, aligned}, {"token", strides[2], unit}};
   for (const auto& [name, stride, alignment] : all)
     if (stride % alignment != 0)
-      return refuse(fmt::format("{}: {} stride {} is not a multiple of {}", what, name, stride, alignment));
+      return refuse(fmt::format("{}: {} stride {} is not a multiple of {}", what.text(), name, stride, alignment));
   return {};
 }
 
@@ -64,12 +65,13 @@ std::array<Plane, 2> planes_of(const ProgramSource& source, const SideInfo& info
 
 std::vector<Footprint> footprints_of(const ProgramSource& source, const SideInfo& info, const SideTokens& tokens) {
   std::vector<Footprint> memory;
+  memory.reserve(2);
   const bool is_paged = source.page_tokens > 0;
   for (const Plane& plane : planes_of(source, info, tokens.side)) {
     if (plane.row_bytes == 0) continue;
     const Wide first = is_paged ? 0 : Wide{tokens.first} * plane.token_stride;
     memory.emplace_back(
-        fmt::format("{}.{}", tokens.name, plane.name), plane.data, plane.row_bytes, first,
+        MemoryName(tokens.name, plane.name), plane.data, plane.row_bytes, first,
         std::initializer_list<Dimension>{{plane.sequence_stride, is_paged ? tokens.pages : tokens.sequences},
                                          {plane.head_stride, tokens.heads},
                                          {plane.token_stride, is_paged ? source.page_tokens : tokens.tokens}});
@@ -116,21 +118,22 @@ Result<void> check_side(const ProgramSource& source, const SideInfo& info, const
       source.is_planar() ? kVectorAlignment : 2;  // bytes; layout rows: an f16 scale may stand at any even address
   for (const Plane& plane : planes) {
     if (plane.row_bytes == 0) continue;
-    const std::string what = fmt::format("{}.{}", name, plane.name);
+    const MemoryName what(name, plane.name);
     if (source.page_tokens > 0) {
       KV_CHECK(check_page(source, what, plane.data, plane.row_bytes, &plane != &planes[0],
                           {plane.sequence_stride, plane.head_stride, plane.token_stride}, heads));
       continue;
     }
-    KV_CHECK(check_pointer(what.c_str(), plane.data, alignment));
+    KV_CHECK(check_pointer(what, plane.data, alignment));
     if (source.is_planar() && plane.token_stride != plane.row_bytes)
-      return refuse(fmt::format("{}: token stride {}; layout planar stores rows densely: {} bytes of {}", what,
+      return refuse(fmt::format("{}: token stride {}; layout planar stores rows densely: {} bytes of {}", what.text(),
                                 plane.token_stride, plane.row_bytes, info.format));
     const long long strides[] = {plane.sequence_stride, plane.head_stride, source.is_planar() ? 0 : plane.token_stride};
     const char* names[] = {"sequence", "head", "token"};
     for (int i = 0; i < 3; ++i)
       if (strides[i] % alignment != 0)
-        return refuse(fmt::format("{}: {} stride {} is not a multiple of {}", what, names[i], strides[i], alignment));
+        return refuse(
+            fmt::format("{}: {} stride {} is not a multiple of {}", what.text(), names[i], strides[i], alignment));
   }
   return {};
 }
@@ -141,7 +144,7 @@ Result<void> check_token_heads(const ProgramSource& source, const SideInfo& info
   if (heads != source.token_heads)
     return refuse(
         fmt::format("{} KV heads; {} is for tokens of {} (cache.token_heads)", heads, source.id, source.token_heads));
-  KV_CHECK(check_pointer(fmt::format("{}.codes", name).c_str(), side.codes, kVectorAlignment));
+  KV_CHECK(check_pointer({name, "codes"}, side.codes, kVectorAlignment));
   const long long token = source.token_heads * info.row_bytes;
   if (side.codes_head_stride != info.row_bytes || side.codes_token_stride != token)
     return refuse(fmt::format(

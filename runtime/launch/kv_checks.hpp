@@ -15,7 +15,7 @@ namespace kvjit {
 
 // A bad_input error.
 tl::unexpected<Error> refuse(std::string message);
-Result<void> check_pointer(const char* name, const void* pointer, unsigned alignment);
+Result<void> check_pointer(const MemoryName& name, const void* pointer, unsigned alignment);
 // One side of a cache for `heads` KV heads. name: "k" or "v", for messages.
 Result<void> check_side(const ProgramSource& source, const SideInfo& info, const char* name, const kv::CacheSide& side,
                         long long heads);
