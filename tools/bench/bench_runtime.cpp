@@ -121,6 +121,18 @@ Result<std::vector<double>> cold_compiles(const Options& options, bool is_gpu, c
   return times;
 }
 
+Result<KernelSizes> kernel_sizes(const Options& options, bool is_gpu, const Source& source) {
+  KernelSizes sizes{source.text.size(), 0, 0};
+  KV_TRY(compiler, is_gpu ? open_nvrtc(options) : open_host_compiler(options));
+  KV_TRY(object, compiler->compile(source));
+  sizes.object = object.bytes.size();
+  if (!is_gpu) return sizes;
+  KV_TRY(to_ptx, open_nvrtc(options, ArtefactKind::ptx));
+  KV_TRY(ptx, to_ptx->compile(source));
+  sizes.ptx = ptx.bytes.size();
+  return sizes;
+}
+
 Result<double> memory_hit(Context& context, const Source& source) {
   return ns_each([&]() -> Result<void> {
     KV_TRY(record, context.get(source));
@@ -196,7 +208,7 @@ Result<QuestionCost> question_cost(const Options& options, const std::string& to
   return cost;
 }
 
-Result<double> warm_many(const Options& options, const Source& source, int count) {
+Result<double> warm_many(const Options& options, const Source& source, int count, unsigned threads) {
   Options fresh = options;
   fresh.cache_dir = "off";
   fresh.log = {};
@@ -206,7 +218,7 @@ Result<double> warm_many(const Options& options, const Source& source, int count
   std::mutex mutex;
   Result<void> outcome;
   const auto begin = Clock::now();
-  in_parallel(sources.size(), std::max(1u, std::thread::hardware_concurrency()), [&](std::size_t i) {
+  in_parallel(sources.size(), threads, [&](std::size_t i) {
     const auto record = context->get(sources[i]);
     const std::lock_guard guard(mutex);
     if (!record && outcome) outcome = tl::unexpected(record.error());

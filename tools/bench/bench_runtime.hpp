@@ -19,6 +19,12 @@ double median(std::vector<double> numbers);  // numbers must not be empty
 // cache below the compiler has it.
 Result<std::vector<double>> cold_compiles(const Options& options, bool is_gpu, const Source& source, int runs);
 
+// Bytes of a kernel as text, as PTX (0: the CPU back-end has none) and as the compiler's object.
+struct KernelSizes {
+  std::size_t text = 0, ptx = 0, object = 0;
+};
+Result<KernelSizes> kernel_sizes(const Options& options, bool is_gpu, const Source& source);
+
 // Nanoseconds in which a context finds a kernel that it has loaded: the median over groups of many calls.
 Result<double> memory_hit(Context& context, const Source& source);
 // Nanoseconds in which the C interface creates and destroys a program of a spec that already has a program.
@@ -31,8 +37,8 @@ struct QuestionCost {
 };
 Result<QuestionCost> question_cost(const Options& options, const std::string& toml, const std::string& arch);
 
-// Milliseconds in which all threads compile `count` kernels like the source, without a cache on disk.
-Result<double> warm_many(const Options& options, const Source& source, int count);
+// Milliseconds in which so many threads compile `count` kernels like the source, without a cache on disk.
+Result<double> warm_many(const Options& options, const Source& source, int count, unsigned threads);
 
 // The time that the calling thread spends on a launch.
 struct LaunchCost {

@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <map>
+#include <thread>
 
 #include "generator/program.hpp"
 #include "runtime/base/input_file.hpp"
@@ -116,6 +117,11 @@ Result<int> bench_runtime(const Cli& cli, const RuntimeBench& args) {
   KV_TRY(cold, cold_compiles(cli.options, info.is_gpu, source, cold_runs));
   note("cold_compile_ms", median(cold), "cold compile",
        fmt::format("{:.0f} ms (median of {})", median(cold), cold_runs));
+  KV_TRY(sizes, kernel_sizes(cli.options, info.is_gpu, source));
+  data["text_bytes"] = sizes.text, data["ptx_bytes"] = sizes.ptx, data["object_bytes"] = sizes.object;
+  const auto size = [](std::size_t bytes) { return byte_count(static_cast<double>(bytes)); };
+  lines.emplace_back("sizes", fmt::format("{} of text, {}{} of machine code", size(sizes.text),
+                                          sizes.ptx > 0 ? size(sizes.ptx) + " of PTX, " : "", size(sizes.object)));
 
   const Folder folder;
   if (!folder.is_made) return fail(Code::environment, fmt::format("{}: cannot be made", folder.path));
@@ -189,7 +195,12 @@ Result<int> bench_runtime(const Cli& cli, const RuntimeBench& args) {
            "{}, once for both",
            shared.ready_ms, memory.device.kernels, byte_count(static_cast<double>(memory.device.bytes))));
 
-  KV_TRY(all_ms, warm_many(fresh, source, many));
+  constexpr int kFew = 8;
+  constexpr unsigned kFewThreads = 2;
+  KV_TRY(few_ms, warm_many(fresh, source, kFew, kFewThreads));
+  note("few_ms", few_ms, "a model",
+       fmt::format("{:.0f} ms for {} kernels on {} threads, {:.1f} ms each", few_ms, kFew, kFewThreads, few_ms / kFew));
+  KV_TRY(all_ms, warm_many(fresh, source, many, std::max(1u, std::thread::hardware_concurrency())));
   note("warm_ms", all_ms, "warm-up",
        fmt::format("{:.0f} ms for {} kernels in parallel, {:.1f} ms each", all_ms, many, all_ms / many));
   if (info.is_gpu) {
