@@ -171,7 +171,7 @@ Result<ProgramSource> make(const FamilyInput& input, bool has_fused) {
 }
 
 // The refusal of make_buckets. More query rows need more registers and shared memory, so the last bucket of decode
-// speaks for all; if it is refused, the first one that is has the message.
+// speaks for all that have no measured shape; if one is refused, the first one that is has the message.
 Result<void> check_buckets(const FamilyInput& input) {
   const Problem& problem = input.problem;
   PrefillChoice choice = PrefillChoice::never;
@@ -180,7 +180,11 @@ Result<void> check_buckets(const FamilyInput& input) {
     if (const auto plan = plan_prefill(problem)) choice = plan->choice, least_queries = plan->least_queries;
   const std::vector<int> buckets = decode_buckets(problem, choice, least_queries);
   const auto check = [&](int queries) { return check_decode({bucket_problem(problem, queries), input.registry}); };
-  if (check(buckets.back())) return {};
+  bool is_served = check(buckets.back()).has_value();
+  for (const int queries : buckets)
+    if (is_served && has_measured_shape({bucket_problem(problem, queries), input.registry}))
+      is_served = check(queries).has_value();
+  if (is_served) return {};
   for (const int queries : buckets) KV_CHECK(check(queries));
   return {};
 }

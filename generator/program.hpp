@@ -13,8 +13,8 @@ Result<ProgramSource> make_program(const Problem& problem, const Registry& regis
 // The same with decode blocks of the shape `shape`, for `kvjit bench --tune`.
 Result<ProgramSource> make_program(const Problem& problem, const Registry& registry, const BlockShape& shape);
 
-// Whether make_program would serve the problem: its refusal, word for word, or success. Nothing is emitted, which takes a
-// tenth of the time.
+// Whether make_program would serve the problem: its refusal, word for word, or success. Nothing is emitted, which takes
+// a tenth of the time.
 Result<void> check_program(const Problem& problem, const Registry& registry);
 
 // make_program without fused families (decode). It has reference, the codec and the auxiliary kernels, and serves every

@@ -227,9 +227,9 @@ KVJIT_API kvjit_status kvjit_context_supports(const kvjit_context* context, cons
 /* What kvjit_program_create would have to do for a spec. */
 enum {
   KVJIT_READY = 1,      /* load its kernels, which are in memory, in a bundle or in the cache folder */
-  KVJIT_COMPILING = 2,  /* wait: a request for it is under way, or one of its kernels is being compiled */
+  KVJIT_COMPILING = 2,  /* wait: a request for it is under way, or a program with one of its kernels is being created */
   KVJIT_UNCOMPILED = 3, /* compile at least one kernel */
-  KVJIT_REFUSED = 4     /* refuse it; kvjit_context_supports says why */
+  KVJIT_REFUSED = 4     /* refuse it, and say why */
 };
 typedef struct kvjit_readiness_call {
   size_t size;
@@ -606,7 +606,7 @@ typedef struct kvjit_attention_call {
   const int* query_starts;
   kvjit_index query_rows; /* rows of q and out, at least query_starts[sequences]; only with query_starts */
   /* Prefill in two passes: most bytes of the halves of K and V that the workspace has for a chunk of the context; at
-   * least one tile of tokens is converted. 0: 128 MiB. */
+   * least one tile of tokens is converted. 0: 128 MiB, on the CPU back-end 256 KiB. */
   size_t context_chunk_bytes;
 } kvjit_attention_call;
 

@@ -33,8 +33,8 @@ class KnownTables {
   template <class Search>
   HalfTable get(Key key, const Search& search) {
     const std::lock_guard lock(mutex_);
-    const auto known = tables_.find(key);
-    if (known != tables_.end()) return known->second;
+    const auto table = tables_.find(key);
+    if (table != tables_.end()) return table->second;
     if (tables_.size() >= kMost) tables_.clear();
     return tables_.emplace(std::move(key), search()).first->second;
   }
@@ -67,8 +67,8 @@ HalfTable search_unit(const std::vector<double>& values, const std::vector<doubl
 }  // namespace
 
 HalfTable halves_of(const std::vector<double>& values, const std::vector<double>& weights) {
-  static KnownTables known;
-  return known.get({values, weights}, [&] { return search_unit(values, weights); });
+  static KnownTables tables;
+  return tables.get({values, weights}, [&] { return search_unit(values, weights); });
 }
 
 double relative_rounding(const std::vector<double>& values, const HalfTable& table,

@@ -37,6 +37,8 @@ std::span<const Family> families();
 Result<void> make_decode(const FamilyInput& input, ProgramSource& program);
 // The refusal of make_decode, if any, without emitting a kernel.
 Result<void> check_decode(const FamilyInput& input);
+// Whether decode has a block shape that was measured for this very problem. If that does not fit, it is refused.
+bool has_measured_shape(const FamilyInput& input);
 Result<void> make_prefill(const FamilyInput& input, ProgramSource& program);
 Result<void> make_codec(const FamilyInput& input, ProgramSource& program);
 Result<void> make_reference(const FamilyInput& input, ProgramSource& program);

@@ -34,9 +34,9 @@ class Answers {
   template <class Use>
   bool find(const std::string& key, const Use& use) const {
     const std::shared_lock lock(mutex_);
-    const auto known = answers_.find(key);
-    if (known == answers_.end()) return false;
-    use(known->second);
+    const auto answer = answers_.find(key);
+    if (answer == answers_.end()) return false;
+    use(answer->second);
     return true;
   }
   void keep(std::string key, Answer answer) {

@@ -50,14 +50,19 @@ Result<void> attention(kvjit_program* program, const kvjit_attention_call* call,
   return {};
 }
 
+Answer refusal_of(const Error& error) {
+  std::string text = kvjit::render(error);
+  if (!text.empty() && text.back() == '\n') text.pop_back();
+  return {static_cast<kvjit_status>(error.code), std::move(text)};
+}
+
 // The answer to a question that was not asked before.
 Answer find_out(const char* toml, const char* arch, const kvjit::Registry& registry) {
   Answer answer;
   const auto refuse = [&](const Error& error, const std::string& prefix) {
-    if (answer.status == KVJIT_OK) answer.status = static_cast<kvjit_status>(error.code);
-    std::string text = kvjit::render(error);
-    if (!text.empty() && text.back() == '\n') text.pop_back();
-    answer.reasons += (answer.reasons.empty() ? "" : "\n") + prefix + text;
+    const Answer one = refusal_of(error);
+    if (answer.status == KVJIT_OK) answer.status = one.status;
+    answer.reasons += (answer.reasons.empty() ? "" : "\n") + prefix + one.reasons;
   };
   const Result<std::vector<kvjit::Spec>> specs = kvjit::parse_all(toml, "spec", registry);
   if (!specs) return refuse(specs.error(), ""), answer;
@@ -82,12 +87,11 @@ kvjit_status supported(const RegistryOf& registry_of, Answers& answers, const ch
     if (reasons) copy_text(reasons, reasons_size, answer.reasons);
   };
   const kvjit_status failed = guarded(nullptr, [&]() -> Result<void> {
-    if (!toml) return tell({KVJIT_USAGE, "toml is NULL"}), Result<void>{};
+    if (!toml) return tell(refusal_of({Code::usage, "toml is NULL"})), Result<void>{};
     std::string key = Answers::key(toml, arch);
     if (answers.find(key, tell)) return {};
     const auto registry = registry_of();
-    if (!registry)
-      return tell({static_cast<kvjit_status>(registry.error().code), kvjit::render(registry.error())}), Result<void>{};
+    if (!registry) return tell(refusal_of(registry.error())), Result<void>{};
     Answer answer = find_out(toml, arch, **registry);
     tell(answer);
     answers.keep(std::move(key), std::move(answer));

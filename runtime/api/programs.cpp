@@ -83,7 +83,7 @@ Result<std::unique_ptr<kvjit_program>> make_guarded(kvjit_context& context, cons
 // are errors.
 Result<std::shared_ptr<const FirstKernels>> first_kernels(kvjit_context& context, const std::string& key,
                                                           const char* toml, const char* arch) {
-  if (auto known = context.readiness.find(key)) return known;
+  if (auto kernels = context.readiness.find(key)) return kernels;
   auto kernels = std::make_shared<FirstKernels>();
   const auto served = serve(context, toml, "spec", arch);
   if (!served) {

@@ -23,19 +23,19 @@ struct FirstKernels {
 class Readiness {
   static constexpr std::size_t kMost = 4096;  // specs; then all are forgotten
   std::mutex mutex_;
-  std::map<std::string, std::shared_ptr<const FirstKernels>> known_;  // by Answers::key
-  std::map<std::string, int> requests_;                               // that are under way
+  std::map<std::string, std::shared_ptr<const FirstKernels>> kernels_;  // by Answers::key
+  std::map<std::string, int> requests_;                                 // that are under way
 
  public:
   std::shared_ptr<const FirstKernels> find(const std::string& key) {
     const std::lock_guard lock(mutex_);
-    const auto known = known_.find(key);
-    return known == known_.end() ? nullptr : known->second;
+    const auto entry = kernels_.find(key);
+    return entry == kernels_.end() ? nullptr : entry->second;
   }
   void keep(const std::string& key, std::shared_ptr<const FirstKernels> kernels) {
     const std::lock_guard lock(mutex_);
-    if (known_.size() >= kMost) known_.clear();
-    known_[key] = std::move(kernels);
+    if (kernels_.size() >= kMost) kernels_.clear();
+    kernels_[key] = std::move(kernels);
   }
   void begin_request(const std::string& key) {
     const std::lock_guard lock(mutex_);

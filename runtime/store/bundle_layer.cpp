@@ -19,6 +19,8 @@ class BundleLayer final : public Layer {
   Origin origin() const override { return Origin::bundle; }
   std::string name() const override { return bundle_.name(); }
 
+  bool has(const Key& key) override { return bundle_.find(sha256(delimited(key))) != nullptr; }
+
   std::optional<std::vector<std::uint8_t>> read(const Key& key) override {
     const Bundle::Item* item = bundle_.find(sha256(delimited(key)));
     if (!item) return say_if_foreign(key), std::nullopt;

@@ -23,6 +23,8 @@ class Layer {
   virtual std::string name() const = 0;  // for messages: "bundle kernels.kvb"
   // The bytes of an entry (runtime/store/entry.hpp), or none. It never fails: an error goes to the log and is a miss.
   virtual std::optional<std::vector<std::uint8_t>> read(const Key& key) = 0;
+  // Whether there is an entry; its bytes are not read.
+  virtual bool has(const Key& key) { return read(key).has_value(); }
   // Stores an entry that this process compiled. A read-only layer does nothing.
   virtual void publish(const Key&, std::span<const std::uint8_t>) {}
 };

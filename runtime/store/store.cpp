@@ -138,7 +138,7 @@ Result<Store::Places> Store::places(const Source& source) {
 bool Store::has(const Places& places) const {
   for (const Key& key : places.bundled)
     for (const auto& bundle : bundles_)
-      if (bundle->read(key)) return true;
+      if (bundle->has(key)) return true;
   return cache_.has(places.stored.hex);
 }
 

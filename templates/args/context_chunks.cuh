@@ -28,7 +28,8 @@ struct BoundedCodecArgs : PagedCodecArgs {
   const int* lengths;  // tokens of each sequence, in device memory, or null
   int most;            // tokens of a sequence, at most; a greater length counts as this
   // 1: the previous kernel stores the other side of the same chunk. This one reads and writes nothing of that, so it
-  // waits for it at its end, not at its start, and both run at the same time.
+  // waits for it at its end, not at its start, and both run at the same time. All before the two has ended by then: the
+  // previous kernel lets this one start only behind its own wait.
   int waits_at_end;
 };
 

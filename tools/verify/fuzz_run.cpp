@@ -217,8 +217,8 @@ Result<void> run(const FuzzCase& one, const Ran& ran, const std::shared_ptr<Cont
     KV_TRY(rows, harness.rows(s));
     const Format& format = s == 0 ? problem.k : problem.v;
     const ByteAgreement bytes = compare_rows(format, rows, sides[s].stored);
-    const long long compared = bytes.code_bytes + bytes.scale_bytes;
-    if (bytes.code_differs + bytes.scale_differs > allowed_append_bytes(format, compared))
+    const long long appended = (bytes.code_bytes + bytes.scale_bytes) * problem.query_length / one.shape.tokens;
+    if (bytes.code_differs + bytes.scale_differs > allowed_append_bytes(format, appended))
       return differs(fmt::format("append: {} bytes of side {} differ from those of quantize",
                                  bytes.code_differs + bytes.scale_differs, s));
   }

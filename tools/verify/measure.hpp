@@ -74,7 +74,7 @@ ByteAgreement compare_rows(const Format& format, std::span<const std::uint8_t> a
 // scale or a code next to a rounding boundary may be rounded to the other side.
 bool is_byte_exact(const Format& format);
 
-// The most bytes of appended rows that may differ from those of quantize, of `bytes` that are compared. Append stores a
+// The most bytes of appended rows that may differ from those of quantize, if `bytes` were appended. Append stores a
 // row by a kernel other than the one that quantize may launch for many rows. The two add up a rotation in different
 // orders, so a code next to a rounding boundary may be rounded to the other side (measured: 1.5e-5 of the codes).
 long long allowed_append_bytes(const Format& format, long long bytes);

@@ -23,6 +23,8 @@ Result<void> check_decode(const FamilyInput& input) {
   return {};
 }
 
+bool has_measured_shape(const FamilyInput& input) { return tuning_of(input).is_same_shape; }
+
 Result<void> make_decode(const FamilyInput& input, ProgramSource& program) {
   const Problem& problem = input.problem;
   KV_TRY(plan, plan_decode(problem, tuning_of(input)));

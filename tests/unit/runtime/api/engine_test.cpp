@@ -67,8 +67,11 @@ TEST_CASE_FIXTURE(Engine, "a list of specs: refused, uncompiled, being compiled,
     REQUIRE(kvjit_program_request(context.get(), toml.c_str(), "mine", nullptr, nullptr, nullptr, &request, &error) ==
             KVJIT_OK);
     CHECK(ask(context) == std::vector<int>{KVJIT_COMPILING, KVJIT_REFUSED, KVJIT_UNCOMPILED});
-    // Another context of the device sees the kernel once its compile has begun.
+    // Another context of the device sees that the kernel is being compiled, once that has begun.
     auto other = open();
+    int seen = KVJIT_UNCOMPILED;
+    while (seen == KVJIT_UNCOMPILED) seen = ask(other)[0];
+    CHECK(seen == KVJIT_COMPILING);
     kvjit_program* program = nullptr;
     REQUIRE(kvjit_request_wait(request, -1, &program, &error) == KVJIT_OK);
     kvjit_request_destroy(request);
