@@ -170,8 +170,8 @@ Result<ProgramSource> make(const FamilyInput& input, bool has_fused) {
   return std::move(program);
 }
 
-// The refusal of make_buckets. More query rows need more registers and shared memory, so the last bucket of decode
-// speaks for all that have no measured shape; if one is refused, the first one that is has the message.
+// Returns the refusal of make_buckets. More query rows need more registers and shared memory, so if the last bucket of
+// decode is served, all are that have no measured shape. The message is that of the first bucket that is refused.
 Result<void> check_buckets(const FamilyInput& input) {
   const Problem& problem = input.problem;
   PrefillChoice choice = PrefillChoice::never;

@@ -35,7 +35,7 @@ std::span<const Family> families();
 
 // Family::make of each row of the list. Each is in make.cpp of its folder.
 Result<void> make_decode(const FamilyInput& input, ProgramSource& program);
-// The refusal of make_decode, if any, without emitting a kernel.
+// Returns the refusal of make_decode, or success. It emits no kernel.
 Result<void> check_decode(const FamilyInput& input);
 // Whether decode has a block shape that was measured for this very problem. If that does not fit, it is refused.
 bool has_measured_shape(const FamilyInput& input);

@@ -35,7 +35,7 @@ class Context {
   // Fails with cancelled if `stop` is requested, and with sealed if a sealed context would have to compile.
   virtual Result<KernelRecord> get(const Source& source, std::stop_token stop) = 0;
   Result<KernelRecord> get(const Source& source) { return get(source, {}); }
-  // What a question about a kernel needs of its text, so that the text can be dropped.
+  // KernelPlaces are the names under which a kernel is looked up. A caller keeps them and may drop the kernel's text.
   struct KernelPlaces {
     std::string in_memory;  // SharedDevice::name_of
     Store::Places in_store;

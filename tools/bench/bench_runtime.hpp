@@ -19,7 +19,7 @@ double median(std::vector<double> numbers);  // numbers must not be empty
 // cache below the compiler has it.
 Result<std::vector<double>> cold_compiles(const Options& options, bool is_gpu, const Source& source, int runs);
 
-// Bytes of a kernel as text, as PTX (0: the CPU back-end has none) and as the compiler's object.
+// KernelSizes counts the bytes of a kernel: its text, its PTX (0: the CPU back-end has none), the compiler's object.
 struct KernelSizes {
   std::size_t text = 0, ptx = 0, object = 0;
 };
@@ -30,8 +30,8 @@ Result<double> memory_hit(Context& context, const Source& source);
 // Nanoseconds in which the C interface creates and destroys a program of a spec that already has a program.
 Result<double> program_again(const Options& options, const std::string& toml);
 
-// What questions about a spec cost: kvjit_supported of a text that is new, of one that was asked about before, and
-// kvjit_readiness of a spec whose kernels are loaded.
+// QuestionCost holds the times of questions about a spec: kvjit_supported of a text that is new, of one that was asked
+// about before, and kvjit_readiness of a spec whose kernels are loaded.
 struct QuestionCost {
   double new_us = 0, again_ns = 0, readiness_ns = 0;
 };

@@ -15,16 +15,6 @@ static const char* const kSpec =
 
 enum { TOKENS = 1000, CAPACITY = 1024, KV_HEADS = 2, Q_HEADS = 8, DIM = 128 };
 
-/* The strides of an array [tokens][heads][DIM] of one sequence. */
-static kvjit_rows rows(void* data, int heads) {
-  kvjit_rows r;
-  r.data = data;
-  r.sequence_stride = 0;
-  r.query_stride = (kvjit_index)heads * DIM;
-  r.head_stride = DIM;
-  return r;
-}
-
 int main(void) {
   kvjit_error error;
   kvjit_context* context = NULL;
@@ -55,7 +45,7 @@ int main(void) {
     require(kvjit_allocate(context, bytes, &memory[side], &error), &error);
     require(kvjit_cache_layout(program, side, 1, KV_HEADS, CAPACITY, memory[side], &sides[side], NULL, &error), &error);
     KVJIT_INIT(codec);
-    codec.x = rows(device_x, KV_HEADS);
+    codec.x = rows(device_x, TOKENS, KV_HEADS, DIM);
     codec.x_type = KVJIT_F32;
     codec.cache = sides[side];
     codec.sequences = 1;
@@ -67,7 +57,7 @@ int main(void) {
     free(x);
   }
 
-  call.q = rows(upload(context, q, Q_HEADS * DIM * sizeof *q, &error), Q_HEADS);
+  call.q = rows(upload(context, q, Q_HEADS * DIM * sizeof *q, &error), 1, Q_HEADS, DIM);
   call.k = sides[KVJIT_K];
   call.v = sides[KVJIT_V];
   call.tokens = TOKENS;
@@ -79,7 +69,7 @@ int main(void) {
   call.workspace = upload(context, zeros, call.workspace_bytes, &error);
   for (i = 0; i < 2; ++i) { /* 0: the fused kernel; 1: the reference kernel */
     require(kvjit_allocate(context, Q_HEADS * DIM * sizeof(float), &out_memory[i], &error), &error);
-    call.out = rows(out_memory[i], Q_HEADS);
+    call.out = rows(out_memory[i], 1, Q_HEADS, DIM);
     require(i == 0 ? kvjit_attention(program, &call, &report, &error) : kvjit_reference(program, &call, NULL, &error),
             &error);
     out[i] = malloc(Q_HEADS * DIM * sizeof(float));

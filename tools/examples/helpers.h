@@ -36,7 +36,18 @@ static inline void* upload(kvjit_context* context, const void* from, size_t byte
   return to;
 }
 
-/* The distance of `a` from `b`, relative to the length of `b`: both are vectors of `count` floats. */
+/* Returns the strides of an array [sequence][token][head][dim]. Calls over ragged batches do not read the stride of
+ * sequences. */
+static inline kvjit_rows rows(void* data, int tokens, int heads, int dim) {
+  kvjit_rows r;
+  r.data = data;
+  r.sequence_stride = (kvjit_index)tokens * heads * dim;
+  r.query_stride = (kvjit_index)heads * dim;
+  r.head_stride = dim;
+  return r;
+}
+
+/* Returns the distance of `a` from `b`, relative to the length of `b`: both are vectors of `count` floats. */
 static inline double relative_distance(const float* a, const float* b, size_t count) {
   double difference = 0, size = 0;
   size_t i;

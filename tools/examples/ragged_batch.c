@@ -19,16 +19,6 @@ enum { SEQUENCES = 2, CAPACITY = 512, KV_HEADS = 2, Q_HEADS = 8, DIM = 128, QUER
 static const int kLengths[SEQUENCES] = {500, 130};          /* tokens, those of the new queries included */
 static const int kQueryStarts[SEQUENCES + 1] = {0, 1, 101}; /* as cu_seqlens */
 
-/* The strides of an array [sequence][token][head][DIM]. A ragged batch has no stride of sequences. */
-static kvjit_rows rows(void* data, int heads, int tokens) {
-  kvjit_rows r;
-  r.data = data;
-  r.sequence_stride = (kvjit_index)tokens * heads * DIM;
-  r.query_stride = (kvjit_index)heads * DIM;
-  r.head_stride = DIM;
-  return r;
-}
-
 /* Allocates the cache of a side for all sequences, and stores numbers in it. Returns its memory. */
 static void* fill_cache(kvjit_context* context, kvjit_program* program, int side, kvjit_side* cache,
                         kvjit_error* error) {
@@ -41,7 +31,7 @@ static void* fill_cache(kvjit_context* context, kvjit_program* program, int side
   require(kvjit_cache_layout(program, side, SEQUENCES, KV_HEADS, CAPACITY, NULL, NULL, &bytes, error), error);
   require(kvjit_allocate(context, bytes, &memory, error), error);
   require(kvjit_cache_layout(program, side, SEQUENCES, KV_HEADS, CAPACITY, memory, cache, NULL, error), error);
-  call.x = rows(device_x, KV_HEADS, CAPACITY);
+  call.x = rows(device_x, CAPACITY, KV_HEADS, DIM);
   call.x_type = KVJIT_F32;
   call.cache = *cache;
   call.sequences = SEQUENCES;
@@ -77,7 +67,7 @@ int main(void) {
    * any batch within the bounds. */
   lengths = upload(context, kLengths, sizeof kLengths, &error);
   query_starts = upload(context, kQueryStarts, sizeof kQueryStarts, &error);
-  call.q = rows(upload(context, q, QUERIES * VALUES * sizeof *q, &error), Q_HEADS, 0);
+  call.q = rows(upload(context, q, QUERIES * VALUES * sizeof *q, &error), QUERIES, Q_HEADS, DIM);
   call.sequences = SEQUENCES;
   call.kv_heads = KV_HEADS;
   call.lengths = lengths;
@@ -94,7 +84,7 @@ int main(void) {
     void* out_memory = NULL;
     const size_t bytes = QUERIES * VALUES * sizeof(float);
     require(kvjit_allocate(context, bytes, &out_memory, &error), &error);
-    call.out = rows(out_memory, Q_HEADS, 0);
+    call.out = rows(out_memory, QUERIES, Q_HEADS, DIM);
     require(i == 0 ? kvjit_attention(program, &call, &report, &error) : kvjit_reference(program, &call, NULL, &error),
             &error);
     out[i] = malloc(bytes);

@@ -225,7 +225,8 @@ KV_DEVICE void consume(const Args& args) {
         keep_words(p);
         Stages::leave(true, n);
       }
-      // Of an odd number of tiles the other consumer has one more, and its turns are passed on: one for each product.
+      // If the number of tiles is odd, the other consumer has one tile more. This one passes the order of the tensor
+      // cores on for both products of that tile.
       if constexpr (Plan::kAlternates)
         for (int i = tiles % 2 == 1 && part == 1 ? 0 : 2; i < 2; ++i) {
           await_tensor_order(group);
