@@ -23,14 +23,15 @@ ProgramSource program_of(const std::string& k, const std::string& v, const char*
 }
 
 // The bulk kernels of f16, bf16 and f32 rows differ in their loads and stores only: sm_90a compiles one of the three
-// for each format in turn, and all with KVJIT_FULL=1; the other archs those of f16.
+// for each format in turn. The other archs compile decode and the writer of any row. KVJIT_FULL=1 compiles all.
 bool is_compiled(Role role, const std::string& arch, std::size_t turn) {
+  if (std::getenv("KVJIT_FULL") != nullptr) return true;
+  if (arch != "sm_90a") return role == Role::decode || role == Role::quantize_k;
   if (role < Role::quantize_bulk_k_f16 || role > Role::dequantize_bulk_v_f32) return true;
-  if (arch == "sm_90a" && std::getenv("KVJIT_FULL") != nullptr) return true;
   const kv::RowType types[] = {kv::RowType::f16, kv::RowType::bf16, kv::RowType::f32};
   for (const bool is_quantize : {false, true})
     for (const bool is_key : {false, true})
-      if (role == bulk_role(is_quantize, is_key, types[arch == "sm_90a" ? turn % 3 : 0])) return true;
+      if (role == bulk_role(is_quantize, is_key, types[turn % 3])) return true;
   return false;
 }
 

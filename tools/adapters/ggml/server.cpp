@@ -1,0 +1,192 @@
+// Opens contexts, requests programs and calls them: see server.hpp.
+// SPDX-License-Identifier: MIT
+#include "server.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <set>
+
+#include "own_file.hpp"
+#include "settings.hpp"
+#include "stats.hpp"
+#include "ways/cuda_driver.hpp"
+
+namespace kvjit::plugin {
+namespace {
+
+constexpr std::size_t kFirstWorkspace = std::size_t{16} << 20;  // bytes: enough for 64 rows of 128 on 132 SMs
+
+kvjit_error empty_error() {
+  kvjit_error error{};
+  error.size = sizeof error;
+  return error;
+}
+
+std::string text_of(const kvjit_error& error) {
+  std::string text = error.message;
+  for (const char* at = error.notes; *at;) {
+    const std::size_t length = std::strcspn(at, "\n");
+    if (length > 0) text += "; " + std::string(at, length);
+    at += length + (at[length] == '\n');
+  }
+  return text;
+}
+
+// The number that the driver gives the GPU of a device; -1 if that is no GPU; -2 if the GPU is not found.
+int ordinal_of(ggml_backend_dev_t device) {
+  if (ggml_backend_dev_type(device) == GGML_BACKEND_DEVICE_TYPE_CPU) return -1;
+  union {  // space for members that a later ggml adds
+    ggml_backend_dev_props props;
+    char space[1024];
+  } u{};
+  ggml_backend_dev_get_props(device, &u.props);
+  if (!u.props.device_id) return -2;
+  const CudaDriver* const driver = CudaDriver::open();
+  int ordinal = -2;
+  if (!driver || driver->cuDeviceGetByPCIBusId(&ordinal, u.props.device_id) != 0) return -2;
+  return ordinal;
+}
+
+}  // namespace
+
+void* Workspace::memory(std::size_t bytes, std::string& why) {
+  if (bytes <= bytes_) return memory_;
+  const std::size_t wanted = std::max({bytes, 2 * bytes_, kFirstWorkspace});
+  void* fresh = nullptr;
+  kvjit_error error = empty_error();
+  const Library& library = server_.library();
+  const std::vector<char> zeros(KVJIT_COUNTER_BYTES);
+  if (library.kvjit_allocate(server_.context(), wanted, &fresh, &error) != KVJIT_OK ||
+      library.kvjit_copy_to_device(server_.context(), fresh, zeros.data(), zeros.size(), &error) != KVJIT_OK)
+    return why = text_of(error), nullptr;
+  memory_ = fresh, bytes_ = wanted;
+  return memory_;
+}
+
+Server* Server::of(ggml_backend_dev_t device, std::string& why) {
+  static auto& mutex = *new std::mutex;
+  static auto& servers = *new std::map<int, Server*>;
+  static auto& refusals = *new std::map<int, std::string>;
+  const int ordinal = ordinal_of(device);
+  if (ordinal < -1) return why = "the driver does not know this GPU", nullptr;
+  const std::lock_guard guard(mutex);
+  if (const auto at = servers.find(ordinal); at != servers.end()) return at->second;
+  if (const auto at = refusals.find(ordinal); at != refusals.end()) return why = at->second, nullptr;
+  const auto refuse = [&](const std::string& reason) {
+    say(reason + "; ggml stays as it is");
+    return why = refusals[ordinal] = reason, nullptr;
+  };
+  std::string missing;
+  static const Library* const library = Library::open(missing);
+  if (!library) return refuse("no libkvjit: " + missing);
+  kvjit_context_options options{};
+  options.size = sizeof options;
+  options.device = ordinal < 0 ? KVJIT_DEVICE_CPU : KVJIT_DEVICE_GPU;
+  options.ordinal = std::max(ordinal, 0);
+  const std::string bundle = own_folder() + "/kvjit-ggml.kvb";  // what `kvjit pack` made, if somebody did
+  const char* const bundles[] = {bundle.c_str()};
+  if (std::filesystem::exists(bundle)) options.bundles = bundles, options.bundle_count = 1;
+  options.log = [](void*, const char* message) {
+    if (std::strncmp(message, "compiling ", 10) != 0) say(message);
+  };
+  kvjit_context* context = nullptr;
+  kvjit_error error = empty_error();
+  if (library->kvjit_context_create(&options, &context, &error) != KVJIT_OK) return refuse(text_of(error));
+  return servers[ordinal] = new Server(*library, context, ordinal);  // never freed: graphs may hold its programs
+}
+
+std::vector<int> Server::chunks_of(int queries) {
+  std::vector<int> chunks;
+  if (queries <= kMostExact) return {queries};
+  for (int chunk = 64; queries > 0; chunk /= 2)
+    for (; queries >= chunk; queries -= chunk) chunks.push_back(chunk);
+  return chunks;
+}
+
+Server::Key Server::key_of(const Node& node, int queries) {
+  return {node.k->type, node.v->type,         int(node.k->ne[0]), int(node.v->ne[0]),    node.heads() / node.kv_heads(),
+          queries,      node.mask != nullptr, node.max_bias > 0,  node.sinks != nullptr, node.softcap};
+}
+
+void Server::finish(Entry& entry, kvjit_status status, const kvjit_error& error) {
+  entry.answer = status == KVJIT_OK ? Answer::ready : Answer::refused;
+  if (status != KVJIT_OK) entry.why = text_of(error);
+  library_.kvjit_request_destroy(entry.request);
+  entry.request = nullptr;
+}
+
+// The caller holds the lock.
+Server::Entry& Server::entry_of(const Node& node, int queries, bool may_wait) {
+  const auto [at, is_new] = programs_.try_emplace(key_of(node, queries));
+  Entry& entry = at->second;
+  if (entry.answer != Answer::compiling) return entry;
+  kvjit_error error = empty_error();
+  if (is_new) {
+    const std::string spec = spec_of(node, queries);
+    entry.name = fmt::format("{}, {}, heads of {} and {}, {} query heads a KV head, {} queries",
+                             ggml_type_name(node.k->type), ggml_type_name(node.v->type), node.k->ne[0], node.v->ne[0],
+                             node.heads() / node.kv_heads(), queries);
+    const kvjit_status status = library_.kvjit_program_request(context_, spec.c_str(), "ggml", nullptr, nullptr,
+                                                               nullptr, &entry.request, &error);
+    if (status != KVJIT_OK) {
+      finish(entry, status, error);
+      return entry;
+    }
+  }
+  const kvjit_status status = library_.kvjit_request_wait(entry.request, may_wait ? -1 : 0, &entry.program, &error);
+  if (status != KVJIT_OK || entry.program) finish(entry, status, error);
+  return entry;
+}
+
+Answer Server::ask(const Node& node, bool may_wait, std::string& why) {
+  if (why = misfit(node); !why.empty()) return Answer::refused;
+  const std::lock_guard guard(mutex_);
+  Answer answer = Answer::ready;
+  const std::vector<int> chunks = chunks_of(node.queries());
+  for (const int queries : std::set<int>(chunks.begin(), chunks.end())) {
+    const Entry& entry = entry_of(node, queries, may_wait);
+    if (entry.answer == Answer::refused) return why = entry.why, Answer::refused;
+    if (entry.answer == Answer::compiling) answer = Answer::compiling, why = "a program is being compiled";
+  }
+  return answer;
+}
+
+const float* Server::slopes(const Node& node, std::string& why) {
+  const float*& found = slopes_[{node.max_bias, node.heads()}];
+  if (found) return found;
+  std::vector<float> numbers(std::size_t(node.heads()));
+  void* memory = nullptr;
+  kvjit_error error = empty_error();
+  const std::size_t bytes = numbers.size() * sizeof(float);
+  if (library_.kvjit_alibi_slopes(node.max_bias, node.heads(), numbers.data(), &error) != KVJIT_OK ||
+      library_.kvjit_allocate(context_, bytes, &memory, &error) != KVJIT_OK ||
+      library_.kvjit_copy_to_device(context_, memory, numbers.data(), bytes, &error) != KVJIT_OK)
+    return why = text_of(error), nullptr;
+  return found = static_cast<const float*>(memory);
+}
+
+bool Server::attend(const Node& node, void* stream, Workspace& workspace, std::string& why) {
+  const std::lock_guard guard(mutex_);
+  int first = 0;
+  for (const int queries : chunks_of(node.queries())) {
+    const Entry& entry = entry_of(node, queries, false);
+    if (entry.answer != Answer::ready) return why = "a program is not ready", false;
+    kvjit_attention_call call = call_of(node, first, queries);
+    call.stream = stream;
+    if (node.max_bias > 0 && !(call.slopes = slopes(node, why))) return false;
+    kvjit_error error = empty_error();
+    if (library_.kvjit_workspace_bytes(entry.program, &call, &call.workspace_bytes, &error) != KVJIT_OK)
+      return why = text_of(error), false;
+    call.workspace = workspace.memory(call.workspace_bytes, why);
+    if (!call.workspace) return false;
+    if (library_.kvjit_attention(entry.program, &call, nullptr, &error) != KVJIT_OK) return why = text_of(error), false;
+    if (first == 0) stats().served(entry.name);
+    first += queries;
+  }
+  return true;
+}
+
+}  // namespace kvjit::plugin

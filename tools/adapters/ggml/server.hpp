@@ -1,0 +1,86 @@
+// Server: the kvjit context of one device of ggml, its programs, and the attention that they serve.
+//
+// A node of up to kMostExact queries has a program of its own number of queries. A longer one is cut into chunks of 64,
+// 32, 16 ... queries, since the mask says what each query sees. A program that was ready once stays ready, so a node
+// that supports_op has claimed is served.
+// SPDX-License-Identifier: MIT
+#pragma once
+#include <compare>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "library.hpp"
+#include "node.hpp"
+
+namespace kvjit::plugin {
+
+class Server;
+
+// The workspace of the calls of one stream. It only grows, and what it had before stays allocated: captured graphs may
+// hold it.
+class Workspace {
+ public:
+  explicit Workspace(Server& server) : server_(server) {}
+  void* memory(std::size_t bytes, std::string& why);  // null, and why, if there is none
+
+ private:
+  Server& server_;
+  void* memory_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+enum class Answer { ready, compiling, refused };
+
+class Server {
+ public:
+  // The server of a device, opened at the first question; null, and why, if there is none. The CPU back-end serves CPU
+  // devices.
+  static Server* of(ggml_backend_dev_t device, std::string& why);
+
+  // Whether the node can be served. If a program is missing it is requested; with may_wait the answer comes when it is
+  // ready. `why` says what is refused.
+  Answer ask(const Node& node, bool may_wait, std::string& why);
+
+  // Queues the node on a stream. False, and why, if a call was refused; then the output may be partly written.
+  bool attend(const Node& node, void* stream, Workspace& workspace, std::string& why);
+
+  bool is_gpu() const { return ordinal_ >= 0; }
+  int ordinal() const { return ordinal_; }
+  const Library& library() const { return library_; }
+  kvjit_context* context() const { return context_; }
+
+ private:
+  static constexpr int kMostExact = 8;
+
+  // What a program depends on.
+  struct Key {
+    int k_type, v_type, head_dim_k, head_dim_v, group, queries;
+    bool has_mask, has_slopes, has_sinks;
+    float softcap;
+    auto operator<=>(const Key&) const = default;
+  };
+  struct Entry {
+    Answer answer = Answer::compiling;
+    kvjit_program* program = nullptr;
+    kvjit_request* request = nullptr;
+    std::string why, name;
+  };
+  Server(const Library& library, kvjit_context* context, int ordinal)
+      : library_(library), context_(context), ordinal_(ordinal) {}
+  static std::vector<int> chunks_of(int queries);
+  static Key key_of(const Node& node, int queries);
+  Entry& entry_of(const Node& node, int queries, bool may_wait);
+  void finish(Entry& entry, kvjit_status status, const kvjit_error& error);
+  const float* slopes(const Node& node, std::string& why);
+
+  const Library& library_;
+  kvjit_context* context_;
+  int ordinal_;  // of the GPU, by the driver's numbers; -1: the CPU back-end
+  std::mutex mutex_;
+  std::map<Key, Entry> programs_;
+  std::map<std::pair<float, int>, const float*> slopes_;  // by max_bias and query heads, in device memory
+};
+
+}  // namespace kvjit::plugin

@@ -1,0 +1,55 @@
+// The function that a patched ggml-cuda asks: see hook.hpp.
+// SPDX-License-Identifier: MIT
+#include "ways/hook.hpp"
+
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "attention.hpp"
+#include "settings.hpp"
+#include "stats.hpp"
+
+namespace kvjit::plugin {
+namespace {
+
+ggml_backend_reg_t hooked = nullptr;
+
+// device: ggml's number of the device. ggml_serves: ggml-cuda has a kernel for the node. launches: the node is to be
+// queued on `stream`, which may be captured; else the question is whether it would be.
+bool serve(int device_number, void* stream, const ggml_tensor* tensor, bool ggml_serves, bool launches) {
+  const auto node = read_node(tensor);
+  if (!node) return false;
+  ggml_backend_dev_t const device = ggml_backend_reg_dev_get(hooked, std::size_t(device_number));
+  if (!launches) return is_served(device, *node, ggml_serves) && !ggml_serves;
+  Server* const server = taker_of(device, *node, ggml_serves);
+  if (!server) return false;
+  static auto& mutex = *new std::mutex;
+  static auto& workspaces = *new std::map<void*, std::unique_ptr<Workspace>>;  // by stream
+  Workspace* workspace = nullptr;
+  {
+    const std::lock_guard guard(mutex);
+    auto& own = workspaces[stream];
+    if (!own) own = std::make_unique<Workspace>(*server);
+    workspace = own.get();
+  }
+  std::string why;
+  if (server->attend(*node, stream, *workspace, why)) return true;
+  stats().left(why);
+  say(describe(*node) + ": " + why);
+  return false;
+}
+
+}  // namespace
+
+bool set_hook(ggml_backend_reg_t registry) {
+  using Set = void (*)(bool (*)(int, void*, const ggml_tensor*, bool, bool));
+  const auto set =
+      reinterpret_cast<Set>(ggml_backend_reg_get_proc_address(registry, "ggml_backend_cuda_set_attention_hook"));
+  if (!set) return false;
+  hooked = registry;
+  set(&serve);
+  return true;
+}
+
+}  // namespace kvjit::plugin
