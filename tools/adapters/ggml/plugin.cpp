@@ -23,7 +23,7 @@ namespace kvjit::plugin {
 namespace {
 
 // Takes the first way into a registry that works. handle: the library of the registry, if this plugin has loaded it
-// behind offer_symbols(); else null.
+// by load_behind_symbols(); else null.
 void take_way(ggml_backend_reg_t registry, void* handle) {
   const auto is_asked_for = [](Way way) { return !settings().way || settings().way == way; };
   const auto say_way = [&](Way way) {
@@ -56,15 +56,16 @@ void take_way(ggml_backend_reg_t registry, void* handle) {
 }
 
 ggml_backend_reg_t load_in_place_of(const std::string& file) {
-  if (!settings().is_off && (!settings().way || settings().way == Way::symbol)) offer_symbols();
-  void* const handle = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
+  const bool may_take_symbols = !settings().is_off && (!settings().way || settings().way == Way::symbol);
+  void* const handle =
+      may_take_symbols ? load_behind_symbols(file.c_str()) : dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
   const auto init = handle ? reinterpret_cast<ggml_backend_reg_t (*)()>(dlsym(handle, "ggml_backend_init")) : nullptr;
   if (!init) {
     say(fmt::format("{}: {}", file, handle ? "it has no ggml_backend_init" : dlerror()));
     return nullptr;
   }
   ggml_backend_reg_t const registry = init();
-  if (registry && !settings().is_off) take_way(registry, handle);
+  if (registry && !settings().is_off) take_way(registry, may_take_symbols ? handle : nullptr);
   return registry;
 }
 

@@ -23,6 +23,7 @@ const CudaDriver* CudaDriver::open() {
     find(functions.cuCtxPushCurrent, "cuCtxPushCurrent_v2");
     find(functions.cuCtxPopCurrent, "cuCtxPopCurrent_v2");
     find(functions.cuStreamCreate, "cuStreamCreate");
+    find(functions.cuEventCreate, "cuEventCreate");
     find(functions.cuStreamWaitEvent, "cuStreamWaitEvent");
     find(functions.cuEventRecord, "cuEventRecord");
     return has_all ? &functions : nullptr;

@@ -11,6 +11,7 @@ struct CudaDriver {
   int (*cuCtxPushCurrent)(void* context) = nullptr;
   int (*cuCtxPopCurrent)(void** context) = nullptr;
   int (*cuStreamCreate)(void** stream, unsigned flags) = nullptr;
+  int (*cuEventCreate)(void** event, unsigned flags) = nullptr;
   int (*cuStreamWaitEvent)(void* stream, void* event, unsigned flags) = nullptr;
   int (*cuEventRecord)(void* event, void* stream) = nullptr;
 

@@ -9,6 +9,7 @@
 #include "attention.hpp"
 #include "settings.hpp"
 #include "stats.hpp"
+#include "ways/join.hpp"
 
 namespace kvjit::plugin {
 namespace {
@@ -25,16 +26,16 @@ bool serve(int device_number, void* stream, const ggml_tensor* tensor, bool ggml
   Server* const server = taker_of(device, *node, ggml_serves);
   if (!server) return false;
   static auto& mutex = *new std::mutex;
-  static auto& workspaces = *new std::map<void*, std::unique_ptr<Workspace>>;  // by stream
-  Workspace* workspace = nullptr;
+  static auto& joins = *new std::map<void*, std::unique_ptr<Join>>;  // by stream
+  std::string why;
+  Join* join = nullptr;
   {
     const std::lock_guard guard(mutex);
-    auto& own = workspaces[stream];
-    if (!own) own = std::make_unique<Workspace>(*server);
-    workspace = own.get();
+    auto& own = joins[stream];
+    if (!own) own = Join::make(stream, *server, why);
+    join = own.get();
   }
-  std::string why;
-  if (server->attend(*node, stream, *workspace, why)) return true;
+  if (join && join->attend(*node, why)) return true;
   stats().left(why);
   say(describe(*node) + ": " + why);
   return false;

@@ -10,6 +10,7 @@
 namespace kvjit::plugin {
 namespace {
 
+constexpr unsigned kNoTiming = 2;     // CU_EVENT_DISABLE_TIMING
 constexpr unsigned kNonBlocking = 1;  // CU_STREAM_NON_BLOCKING: the default stream does not wait for it
 
 bool succeeded(int status, const char* doing, std::string& why) {
@@ -20,42 +21,67 @@ bool succeeded(int status, const char* doing, std::string& why) {
 
 }  // namespace
 
-std::unique_ptr<Join> Join::make(ggml_backend_t backend, Server& server, std::string& why) {
-  std::unique_ptr<Join> join(new Join(backend, server));
-  if (!server.is_gpu()) return join;
-  ggml_backend_dev_t const device = ggml_backend_get_device(backend);
-  join->before_ = ggml_backend_event_new(device);
-  join->after_ = ggml_backend_event_new(device);
-  if (!join->before_ || !join->after_) return why = "this ggml has no events for the device", nullptr;
+// Creates the stream of the plugin's own. The context of the device stays bound to the thread.
+bool Join::open_stream(std::string& why) {
   const CudaDriver& cuda = *CudaDriver::open();
-  if (!succeeded(cuda.cuDevicePrimaryCtxRetain(&join->context_, server.ordinal()), "retaining the context", why) ||
-      !succeeded(cuda.cuCtxPushCurrent(join->context_), "binding the context", why))
-    return nullptr;
-  const bool has_stream = succeeded(cuda.cuStreamCreate(&join->stream_, kNonBlocking), "creating a stream", why);
+  return succeeded(cuda.cuDevicePrimaryCtxRetain(&context_, server_.ordinal()), "retaining the context", why) &&
+         succeeded(cuda.cuCtxPushCurrent(context_), "binding the context", why) &&
+         succeeded(cuda.cuStreamCreate(&own_stream_, kNonBlocking), "creating a stream", why);
+}
+
+std::unique_ptr<Join> Join::make(ggml_backend_t backend, Server& server, std::string& why) {
+  std::unique_ptr<Join> join(new Join(server));
+  if (!server.is_gpu()) return join;
+  join->backend_ = backend;
+  ggml_backend_dev_t const device = ggml_backend_get_device(backend);
+  join->ggml_before_ = ggml_backend_event_new(device);
+  join->ggml_after_ = ggml_backend_event_new(device);
+  if (!join->ggml_before_ || !join->ggml_after_) return why = "this ggml has no events for the device", nullptr;
+  join->before_ = join->ggml_before_->context;
+  join->after_ = join->ggml_after_->context;
+  const bool is_open = join->open_stream(why);
   void* popped = nullptr;
-  cuda.cuCtxPopCurrent(&popped);
-  return has_stream ? std::move(join) : nullptr;
+  if (join->context_) CudaDriver::open()->cuCtxPopCurrent(&popped);
+  return is_open ? std::move(join) : nullptr;
+}
+
+std::unique_ptr<Join> Join::make(void* stream, Server& server, std::string& why) {
+  std::unique_ptr<Join> join(new Join(server));
+  join->stream_ = stream;
+  const CudaDriver& cuda = *CudaDriver::open();
+  const bool is_open = join->open_stream(why) &&
+                       succeeded(cuda.cuEventCreate(&join->before_, kNoTiming), "creating an event", why) &&
+                       succeeded(cuda.cuEventCreate(&join->after_, kNoTiming), "creating an event", why);
+  void* popped = nullptr;
+  if (join->context_) cuda.cuCtxPopCurrent(&popped);
+  return is_open ? std::move(join) : nullptr;
 }
 
 bool Join::enter(std::string& why) {
-  ggml_backend_event_record(before_, backend_);
-  return succeeded(CudaDriver::open()->cuStreamWaitEvent(stream_, before_->context, 0), "waiting for ggml", why);
+  const CudaDriver& cuda = *CudaDriver::open();
+  if (backend_)
+    ggml_backend_event_record(ggml_before_, backend_);
+  else if (!succeeded(cuda.cuEventRecord(before_, stream_), "recording an event", why))
+    return false;
+  return succeeded(cuda.cuStreamWaitEvent(own_stream_, before_, 0), "waiting for ggml", why);
 }
 
 bool Join::leave(std::string& why) {
-  if (!succeeded(CudaDriver::open()->cuEventRecord(after_->context, stream_), "recording an event", why)) return false;
-  ggml_backend_event_wait(backend_, after_);
+  const CudaDriver& cuda = *CudaDriver::open();
+  if (!succeeded(cuda.cuEventRecord(after_, own_stream_), "recording an event", why)) return false;
+  if (!backend_) return succeeded(cuda.cuStreamWaitEvent(stream_, after_, 0), "making ggml wait", why);
+  ggml_backend_event_wait(backend_, ggml_after_);
   return true;
 }
 
 bool Join::attend(const Node& node, std::string& why) {
-  if (!stream_) return server_.attend(node, nullptr, workspace_, why);
+  if (!own_stream_) return server_.attend(node, nullptr, workspace_, why);
   const CudaDriver& cuda = *CudaDriver::open();
   if (!succeeded(cuda.cuCtxPushCurrent(context_), "binding the context", why)) return false;
   // Once joined, the stream must rejoin, or a capture under way is lost.
   bool is_done = enter(why);
   if (is_done) {
-    is_done = server_.attend(node, stream_, workspace_, why);
+    is_done = server_.attend(node, own_stream_, workspace_, why);
     is_done &= leave(why);
   }
   void* popped = nullptr;

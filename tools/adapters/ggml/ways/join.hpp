@@ -16,20 +16,25 @@ class Join {
   // The join of a backend; for CPUs, whose backends compute at once, one that does nothing. Null, and why, if the
   // backend has no events.
   static std::unique_ptr<Join> make(ggml_backend_t backend, Server& server, std::string& why);
+  // The join of a stream of ggml's, by events of the plugin's own.
+  static std::unique_ptr<Join> make(void* stream, Server& server, std::string& why);
 
   // Attends on the joined stream. False, and why, if that failed.
   bool attend(const Node& node, std::string& why);
 
  private:
-  Join(ggml_backend_t backend, Server& server) : backend_(backend), server_(server), workspace_(server) {}
+  explicit Join(Server& server) : server_(server), workspace_(server) {}
+  bool open_stream(std::string& why);
   bool enter(std::string& why);
   bool leave(std::string& why);
 
-  ggml_backend_t backend_;
   Server& server_;
   Workspace workspace_;
-  void *context_ = nullptr, *stream_ = nullptr;
-  ggml_backend_event_t before_ = nullptr, after_ = nullptr;
+  void *context_ = nullptr, *own_stream_ = nullptr;  // null: a CPU
+  ggml_backend_t backend_ = nullptr;                 // its events join the streams; or
+  void* stream_ = nullptr;                           // this stream is joined
+  ggml_backend_event_t ggml_before_ = nullptr, ggml_after_ = nullptr;
+  void *before_ = nullptr, *after_ = nullptr;  // the CUDA events, whosoever they are
 };
 
 }  // namespace kvjit::plugin

@@ -57,7 +57,10 @@ void kvjit_attention_of_ggml(void* context, ggml_tensor* tensor) {
 
 namespace kvjit::plugin {
 
-void offer_symbols() { dlopen(own_file().c_str(), RTLD_NOW | RTLD_GLOBAL | RTLD_NOLOAD); }
+void* load_behind_symbols(const char* file) {
+  dlopen(own_file().c_str(), RTLD_NOW | RTLD_GLOBAL | RTLD_NOLOAD);
+  return ggml_handle = dlopen(file, RTLD_NOW | RTLD_LOCAL);
+}
 
 bool are_symbols_taken(void* handle) {
   link_map* map = nullptr;
@@ -76,10 +79,8 @@ bool are_symbols_taken(void* handle) {
   for (std::size_t i = 0; i < slot_bytes / sizeof *slots; ++i) {
     const char* const name = strings + symbols[ELF64_R_SYM(slots[i].r_info)].st_name;
     if (std::strcmp(name, KVJIT_SYMBOL) != 0) continue;
-    if (*reinterpret_cast<void**>(map->l_addr + slots[i].r_offset) != reinterpret_cast<void*>(&kvjit_attention_of_ggml))
-      continue;
-    ggml_handle = handle;
-    return true;
+    if (*reinterpret_cast<void**>(map->l_addr + slots[i].r_offset) == reinterpret_cast<void*>(&kvjit_attention_of_ggml))
+      return true;
   }
   return false;
 }

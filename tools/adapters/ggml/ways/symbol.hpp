@@ -6,11 +6,10 @@
 
 namespace kvjit::plugin {
 
-// Makes the plugin's names global. To be called before the library is loaded whose calls are to come here.
-void offer_symbols();
-// Whether a call of the library that `handle` stands for comes to the plugin: some slot of its table has the address of
-// the plugin's function. `handle` is then where the functions of the same names are found that are called for the nodes
-// that the plugin leaves.
+// Makes the plugin's names global, and loads the library whose calls are to come here. Nodes that the plugin leaves go
+// to the library's own function, whichever way in is taken in the end. Null if the library does not load.
+void* load_behind_symbols(const char* file);
+// Whether a call of that library comes to the plugin: some slot of its table has the address of the plugin's function.
 bool are_symbols_taken(void* handle);
 
 }  // namespace kvjit::plugin
