@@ -136,7 +136,8 @@ Server::Entry& Server::entry_of(const Node& node, int queries, bool may_wait) {
       return entry;
     }
   }
-  const kvjit_status status = library_.kvjit_request_wait(entry.request, may_wait ? -1 : 0, &entry.program, &error);
+  const int patience_ms = may_wait ? -1 : is_new ? kPatienceMs : 0;
+  const kvjit_status status = library_.kvjit_request_wait(entry.request, patience_ms, &entry.program, &error);
   if (status != KVJIT_OK || entry.program) finish(entry, status, error);
   return entry;
 }

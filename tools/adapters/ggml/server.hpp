@@ -40,7 +40,8 @@ class Server {
   static Server* of(ggml_backend_dev_t device, std::string& why);
 
   // Whether the node can be served. If a program is missing it is requested; with may_wait the answer comes when it is
-  // ready. `why` says what is refused.
+  // ready. Else the first question waits for some milliseconds: long enough for a kernel from a bundle or from disk, so
+  // that the first CUDA graph that ggml captures has it. `why` says what is refused.
   Answer ask(const Node& node, bool may_wait, std::string& why);
 
   // Queues the node on a stream. False, and why, if a call was refused; then the output may be partly written.
@@ -52,7 +53,7 @@ class Server {
   kvjit_context* context() const { return context_; }
 
  private:
-  static constexpr int kMostExact = 8;
+  static constexpr int kMostExact = 8, kPatienceMs = 50;
 
   // What a program depends on.
   struct Key {
