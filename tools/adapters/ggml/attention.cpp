@@ -10,13 +10,13 @@ namespace kvjit::plugin {
 namespace {
 
 const Policy& policy() {
-  static const Policy policy = [] {
+  static const Policy* const policy = [] {  // never destroyed: ggml's threads may outlive the statics
     std::string why;
-    if (const auto chosen = Policy::choose(why)) return *chosen;
+    if (const auto chosen = Policy::choose(why)) return new Policy(*chosen);
     say(why + "; only nodes that the device refuses are taken");
-    return Policy();
+    return new Policy();
   }();
-  return policy;
+  return *policy;
 }
 
 // Null if nobody but the device may serve the node.

@@ -7,13 +7,18 @@
 
 namespace kvjit::plugin {
 
-#define KVJIT_PLUGIN_FUNCTIONS(X)                                                                                    \
-  X(kvjit_version)                                                                                                   \
-  X(kvjit_context_create)                                                                                            \
-  X(kvjit_context_device)                                                                                            \
-  X(kvjit_context_supports) X(kvjit_program_create) X(kvjit_program_request) X(kvjit_request_wait)                   \
-      X(kvjit_request_destroy) X(kvjit_allocate) X(kvjit_copy_to_device) X(kvjit_workspace_bytes) X(kvjit_attention) \
-          X(kvjit_alibi_slopes)
+#define KVJIT_PLUGIN_FUNCTIONS(X) \
+  X(kvjit_version)                \
+  X(kvjit_context_create)         \
+  X(kvjit_program_request)        \
+  X(kvjit_request_wait)           \
+  X(kvjit_request_destroy)        \
+  X(kvjit_allocate)               \
+  X(kvjit_release)                \
+  X(kvjit_copy_to_device)         \
+  X(kvjit_workspace_bytes)        \
+  X(kvjit_attention)              \
+  X(kvjit_alibi_slopes)
 
 struct Library {
 #define X(name) decltype(&::name) name = nullptr;

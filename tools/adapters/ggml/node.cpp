@@ -63,6 +63,9 @@ std::string misfit(const Node& node) {
   } else if (node.max_bias > 0) {
     return "ALiBi without a mask";
   }
+  constexpr int kMostSequences = 65535, kMostBias = 126;  // kvjit.h
+  if (q.ne[3] > kMostSequences || q.ne[2] > kMostSequences) return "too many sequences or heads";
+  if (!(node.scale > 0) || !(node.max_bias <= kMostBias)) return "a scale or a bias out of range";
   if (node.sinks && node.sinks->type != GGML_TYPE_F32) return "sinks are not f32";
   return "";
 }

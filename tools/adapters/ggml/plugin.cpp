@@ -12,6 +12,8 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <cstdlib>
+
 #include "own_file.hpp"
 #include "settings.hpp"
 #include "ways/decorate.hpp"
@@ -22,9 +24,20 @@
 namespace kvjit::plugin {
 namespace {
 
+// Marks this process as served, so that a second copy of the plugin leaves the same devices alone. False if it was.
+bool mark_process() {
+  constexpr const char* kMark = "KVJIT_GGML_PROCESS";  // children inherit it, but have another number
+  const std::string own = fmt::format("{}", getpid());
+  const char* const mark = std::getenv(kMark);
+  if (mark && own == mark) return false;
+  setenv(kMark, own.c_str(), 1);
+  return true;
+}
+
 // Takes the first way into a registry that works. handle: the library of the registry, if this plugin has loaded it
 // by load_behind_symbols(); else null.
 void take_way(ggml_backend_reg_t registry, void* handle) {
+  if (!mark_process()) return say("another copy of the plugin serves this process; this one serves nothing");
   const auto is_asked_for = [](Way way) { return !settings().way || settings().way == way; };
   const auto say_way = [&](Way way) {
     say(fmt::format("serves attention of {}, way {}{}", ggml_backend_reg_name(registry), to_string(way),
@@ -70,13 +83,20 @@ ggml_backend_reg_t load_in_place_of(const std::string& file) {
 }
 
 ggml_backend_reg_t init() {
-  if (!settings().refused.empty())
-    say(fmt::format("KVJIT_GGML: '{}' is no word of it (off, hook, symbol, graph, device, all)", settings().refused));
+  // ggml may close the library again, but its devices and graphs keep functions of it.
+  dlopen(own_file().c_str(), RTLD_NOW | RTLD_NOLOAD | RTLD_NODELETE);
+  if (!settings().unknown_word.empty())
+    say(fmt::format("KVJIT_GGML: '{}' is no word of it (off, hook, symbol, graph, device, all)",
+                    settings().unknown_word));
   if (const std::string file = replaced_file(); !file.empty()) return load_in_place_of(file);
   if (settings().is_off) return own_registry(false);
   if (settings().way == Way::device) {
     say("serves attention, way device");
     return own_registry(true);
+  }
+  if (settings().registry != "CUDA" && settings().registry != "CPU") {
+    say(fmt::format("KVJIT_GGML_REGISTRY: '{}' is neither CUDA nor CPU; nothing is served", settings().registry));
+    return own_registry(false);
   }
   if (ggml_backend_reg_t const registry = ggml_backend_reg_by_name(settings().registry.c_str()))
     take_way(registry, nullptr);

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <set>
@@ -52,36 +53,53 @@ int ordinal_of(ggml_backend_dev_t device) {
 
 }  // namespace
 
+Workspace::~Workspace() {
+  for (void* block : blocks_) server_.library().kvjit_release(server_.context(), block);
+}
+
 void* Workspace::memory(std::size_t bytes, std::string& why) {
-  if (bytes <= bytes_) return memory_;
+  if (bytes <= bytes_) return blocks_.back();
   const std::size_t wanted = std::max({bytes, 2 * bytes_, kFirstWorkspace});
   void* fresh = nullptr;
   kvjit_error error = empty_error();
   const Library& library = server_.library();
   const std::vector<char> zeros(KVJIT_COUNTER_BYTES);
-  if (library.kvjit_allocate(server_.context(), wanted, &fresh, &error) != KVJIT_OK ||
-      library.kvjit_copy_to_device(server_.context(), fresh, zeros.data(), zeros.size(), &error) != KVJIT_OK)
+  if (library.kvjit_allocate(server_.context(), wanted, &fresh, &error) != KVJIT_OK)
     return why = text_of(error), nullptr;
-  memory_ = fresh, bytes_ = wanted;
-  return memory_;
+  blocks_.push_back(fresh);
+  if (library.kvjit_copy_to_device(server_.context(), fresh, zeros.data(), zeros.size(), &error) != KVJIT_OK)
+    return why = text_of(error), nullptr;
+  bytes_ = wanted;
+  return fresh;
 }
 
 Server* Server::of(ggml_backend_dev_t device, std::string& why) {
-  static auto& mutex = *new std::mutex;
-  static auto& servers = *new std::map<int, Server*>;
-  static auto& refusals = *new std::map<int, std::string>;
-  const int ordinal = ordinal_of(device);
-  if (ordinal < -1) return why = "the driver does not know this GPU", nullptr;
-  const std::lock_guard guard(mutex);
-  if (const auto at = servers.find(ordinal); at != servers.end()) return at->second;
-  if (const auto at = refusals.find(ordinal); at != refusals.end()) return why = at->second, nullptr;
-  const auto refuse = [&](const std::string& reason) {
-    say(reason + "; ggml stays as it is");
-    return why = refusals[ordinal] = reason, nullptr;
+  struct Found {
+    Server* server = nullptr;
+    std::string why;
   };
+  static auto& mutex = *new std::mutex;
+  static auto& found = *new std::map<ggml_backend_dev_t, Found>;  // never destroyed, as the servers
+  const std::lock_guard guard(mutex);
+  const auto [at, is_new] = found.try_emplace(device);
+  Found& own = at->second;
+  if (is_new && !(own.server = open(device, own.why))) say(own.why + "; ggml stays as it is");
+  if (!own.server) why = own.why;
+  return own.server;
+}
+
+Server* Server::open(ggml_backend_dev_t device, std::string& why) {
+  const int ordinal = ordinal_of(device);
+  const auto refuse = [&](const std::string& reason) { return why = reason, nullptr; };
+  if (ordinal < -1) return refuse("the driver does not know this GPU");
+  // kvjit reads ordinal 0 as the environment's.
+  if (const char* other = std::getenv("KVJIT_DEVICE_ORDINAL"); other && *other && ordinal == 0)
+    return refuse("KVJIT_DEVICE_ORDINAL is set, but ggml names the devices");
   std::string missing;
-  static const Library* const library = Library::open(missing);
+  const Library* const library = Library::open(missing);
   if (!library) return refuse("no libkvjit: " + missing);
+  if (library->kvjit_version() / 100 != KVJIT_VERSION_NUMBER / 100)
+    return refuse(library->file + " is of another version than the plugin was built for");
   kvjit_context_options options{};
   options.size = sizeof options;
   options.device = ordinal < 0 ? KVJIT_DEVICE_CPU : KVJIT_DEVICE_GPU;
@@ -95,7 +113,7 @@ Server* Server::of(ggml_backend_dev_t device, std::string& why) {
   kvjit_context* context = nullptr;
   kvjit_error error = empty_error();
   if (library->kvjit_context_create(&options, &context, &error) != KVJIT_OK) return refuse(text_of(error));
-  return servers[ordinal] = new Server(*library, context, ordinal);  // never freed: graphs may hold its programs
+  return new Server(*library, context, ordinal);  // never freed: graphs may hold its programs
 }
 
 std::vector<int> Server::chunks_of(int queries) {
@@ -114,6 +132,8 @@ Server::Key Server::key_of(const Node& node, int queries) {
 void Server::finish(Entry& entry, kvjit_status status, const kvjit_error& error) {
   entry.answer = status == KVJIT_OK ? Answer::ready : Answer::refused;
   if (status != KVJIT_OK) entry.why = text_of(error);
+  // What kvjit does not serve is counted (KVJIT_GGML_STATS); that a compiler is missing, say, is told at once.
+  if (status != KVJIT_OK && status != KVJIT_UNSUPPORTED) say(entry.name + ": " + entry.why);
   library_.kvjit_request_destroy(entry.request);
   entry.request = nullptr;
 }

@@ -18,17 +18,20 @@ namespace kvjit::plugin {
 
 class Server;
 
-// The workspace of the calls of one stream. It only grows, and what it had before stays allocated: captured graphs may
-// hold it.
+// The workspace of the calls of one stream. It only grows, and what it had before stays allocated as long as it lives:
+// captured graphs may hold it.
 class Workspace {
  public:
   explicit Workspace(Server& server) : server_(server) {}
+  Workspace(const Workspace&) = delete;
+  Workspace& operator=(const Workspace&) = delete;
+  ~Workspace();
   void* memory(std::size_t bytes, std::string& why);  // null, and why, if there is none
 
  private:
   Server& server_;
-  void* memory_ = nullptr;
-  std::size_t bytes_ = 0;
+  std::vector<void*> blocks_;  // the last one is in use
+  std::size_t bytes_ = 0;      // of that
 };
 
 enum class Answer { ready, compiling, refused };
@@ -70,6 +73,7 @@ class Server {
   };
   Server(const Library& library, kvjit_context* context, int ordinal)
       : library_(library), context_(context), ordinal_(ordinal) {}
+  static Server* open(ggml_backend_dev_t device, std::string& why);
   static std::vector<int> chunks_of(int queries);
   static Key key_of(const Node& node, int queries);
   Entry& entry_of(const Node& node, int queries, bool may_wait);

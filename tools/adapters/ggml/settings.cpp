@@ -33,7 +33,7 @@ Settings read_settings() {
     else if (word == "all")
       settings.takes_all = true;
     else if (!is_way)
-      settings.refused = word;
+      settings.unknown_word = word;
   }
   return settings;
 }

@@ -24,7 +24,7 @@ struct Settings {
   bool is_off = false, takes_all = false, prints_stats = false;
   std::optional<Way> way;  // the only one that is tried
   std::string registry = "CUDA";
-  std::string refused;  // a word that means nothing; ""
+  std::string unknown_word;  // of KVJIT_GGML; "" if there is none
 };
 const Settings& settings();
 

@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: MIT
 #include "ways/decorate.hpp"
 
+#include <cstdlib>
+#include <cstring>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -51,9 +53,19 @@ std::shared_ptr<Backend> backend_of(ggml_backend_t backend) {
   return decorated().backends.at(backend);
 }
 
+// Whether a source of a node lies in memory of another device, which neither ggml nor kvjit reads from this one.
+bool has_source_elsewhere(ggml_backend_dev_t device, const ggml_tensor* tensor) {
+  for (const ggml_tensor* const source : tensor->src)
+    if (source && source->buffer && !ggml_backend_buffer_is_host(source->buffer) &&
+        ggml_backend_buft_get_device(ggml_backend_buffer_get_type(source->buffer)) != device)
+      return true;
+  return false;
+}
+
 bool supports_op(ggml_backend_dev_t device, const ggml_tensor* tensor) {
   const bool ggml_serves = device_of(device).supports_op(device, tensor);
   const auto node = read_node(tensor);
+  if (!ggml_serves && node && has_source_elsewhere(device, tensor)) return false;
   return node ? is_served(device, *node, ggml_serves) : ggml_serves;
 }
 
@@ -142,6 +154,9 @@ std::string decorate(ggml_backend_reg_t registry, Way way) {
   const GgmlTables& tables = ggml_tables();
   if (const std::string missing = tables.missing(); !missing.empty()) return missing;
   if (way == Way::graph && !tables.graph_view) return "ggml_graph_view";
+  // ggml-cuda then forks streams ahead of attention and joins them in the same graph, which a cut would part.
+  const char* const forks = std::getenv("GGML_CUDA_GRAPH_OPT");
+  if (way == Way::graph && forks && std::strcmp(forks, "1") == 0) return "graph without GGML_CUDA_GRAPH_OPT=1";
   const std::lock_guard guard(decorated().mutex);
   decorated().way = way;
   for (std::size_t i = 0; i < ggml_backend_reg_dev_count(registry); ++i) {

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <utility>
 
 #include "attention.hpp"
 #include "settings.hpp"
@@ -26,12 +27,12 @@ bool serve(int device_number, void* stream, const ggml_tensor* tensor, bool ggml
   Server* const server = taker_of(device, *node, ggml_serves);
   if (!server) return false;
   static auto& mutex = *new std::mutex;
-  static auto& joins = *new std::map<void*, std::unique_ptr<Join>>;  // by stream
+  static auto& joins = *new std::map<std::pair<Server*, void*>, std::unique_ptr<Join>>;  // by stream
   std::string why;
   Join* join = nullptr;
   {
     const std::lock_guard guard(mutex);
-    auto& own = joins[stream];
+    auto& own = joins[{server, stream}];
     if (!own) own = Join::make(stream, *server, why);
     join = own.get();
   }

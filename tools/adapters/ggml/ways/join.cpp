@@ -19,14 +19,30 @@ bool succeeded(int status, const char* doing, std::string& why) {
   return false;
 }
 
+// Binds a context to the thread.
+struct Bound {
+  explicit Bound(void* context) : status(CudaDriver::open()->cuCtxPushCurrent(context)) {}
+  Bound(const Bound&) = delete;
+  Bound& operator=(const Bound&) = delete;
+  ~Bound() {
+    void* popped = nullptr;
+    if (status == 0) CudaDriver::open()->cuCtxPopCurrent(&popped);
+  }
+  const int status;
+};
+
 }  // namespace
 
-// Creates the stream of the plugin's own. The context of the device stays bound to the thread.
+// Creates the stream of the plugin's own, and events if ggml has none for it.
 bool Join::open_stream(std::string& why) {
   const CudaDriver& cuda = *CudaDriver::open();
-  return succeeded(cuda.cuDevicePrimaryCtxRetain(&context_, server_.ordinal()), "retaining the context", why) &&
-         succeeded(cuda.cuCtxPushCurrent(context_), "binding the context", why) &&
-         succeeded(cuda.cuStreamCreate(&own_stream_, kNonBlocking), "creating a stream", why);
+  if (!succeeded(cuda.cuDevicePrimaryCtxRetain(&context_, server_.ordinal()), "retaining the context", why))
+    return false;
+  const Bound bound(context_);
+  return succeeded(bound.status, "binding the context", why) &&
+         succeeded(cuda.cuStreamCreate(&own_stream_, kNonBlocking), "creating a stream", why) &&
+         (backend_ || (succeeded(cuda.cuEventCreate(&before_, kNoTiming), "creating an event", why) &&
+                       succeeded(cuda.cuEventCreate(&after_, kNoTiming), "creating an event", why)));
 }
 
 std::unique_ptr<Join> Join::make(ggml_backend_t backend, Server& server, std::string& why) {
@@ -39,22 +55,13 @@ std::unique_ptr<Join> Join::make(ggml_backend_t backend, Server& server, std::st
   if (!join->ggml_before_ || !join->ggml_after_) return why = "this ggml has no events for the device", nullptr;
   join->before_ = join->ggml_before_->context;
   join->after_ = join->ggml_after_->context;
-  const bool is_open = join->open_stream(why);
-  void* popped = nullptr;
-  if (join->context_) CudaDriver::open()->cuCtxPopCurrent(&popped);
-  return is_open ? std::move(join) : nullptr;
+  return join->open_stream(why) ? std::move(join) : nullptr;
 }
 
 std::unique_ptr<Join> Join::make(void* stream, Server& server, std::string& why) {
   std::unique_ptr<Join> join(new Join(server));
   join->stream_ = stream;
-  const CudaDriver& cuda = *CudaDriver::open();
-  const bool is_open = join->open_stream(why) &&
-                       succeeded(cuda.cuEventCreate(&join->before_, kNoTiming), "creating an event", why) &&
-                       succeeded(cuda.cuEventCreate(&join->after_, kNoTiming), "creating an event", why);
-  void* popped = nullptr;
-  if (join->context_) cuda.cuCtxPopCurrent(&popped);
-  return is_open ? std::move(join) : nullptr;
+  return join->open_stream(why) ? std::move(join) : nullptr;
 }
 
 bool Join::enter(std::string& why) {
@@ -76,17 +83,11 @@ bool Join::leave(std::string& why) {
 
 bool Join::attend(const Node& node, std::string& why) {
   if (!own_stream_) return server_.attend(node, nullptr, workspace_, why);
-  const CudaDriver& cuda = *CudaDriver::open();
-  if (!succeeded(cuda.cuCtxPushCurrent(context_), "binding the context", why)) return false;
+  const Bound bound(context_);
+  if (!succeeded(bound.status, "binding the context", why) || !enter(why)) return false;
   // Once joined, the stream must rejoin, or a capture under way is lost.
-  bool is_done = enter(why);
-  if (is_done) {
-    is_done = server_.attend(node, own_stream_, workspace_, why);
-    is_done &= leave(why);
-  }
-  void* popped = nullptr;
-  cuda.cuCtxPopCurrent(&popped);
-  return is_done;
+  const bool is_done = server_.attend(node, own_stream_, workspace_, why);
+  return leave(why) && is_done;
 }
 
 }  // namespace kvjit::plugin

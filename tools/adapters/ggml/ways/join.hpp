@@ -1,6 +1,7 @@
-// Join: a stream of kvjit's that runs behind what ggml has queued on a backend, and before what ggml queues next. The
-// two are joined by ggml's public events, so nothing of a backend's private context is read. In a stream capture the
-// events join the capture: the work becomes part of the captured graph and costs nothing at a replay.
+// Join: a stream of kvjit's that runs behind what ggml has queued, and before what ggml queues next. A backend's stream
+// is joined by ggml's public events, so nothing of its private context is read; a stream that ggml gives (way hook) is
+// joined by events of the plugin's own. In a stream capture the events join the capture: the work becomes part of the
+// captured graph and costs nothing at a replay.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <memory>
@@ -34,7 +35,7 @@ class Join {
   ggml_backend_t backend_ = nullptr;                 // its events join the streams; or
   void* stream_ = nullptr;                           // this stream is joined
   ggml_backend_event_t ggml_before_ = nullptr, ggml_after_ = nullptr;
-  void *before_ = nullptr, *after_ = nullptr;  // the CUDA events, whosoever they are
+  void *before_ = nullptr, *after_ = nullptr;  // the CUDA events of either kind
 };
 
 }  // namespace kvjit::plugin

@@ -18,8 +18,7 @@ struct ComputeParams {
 };
 
 // ggml-cuda: void ggml_cuda_flash_attn_ext(ggml_backend_cuda_context&, ggml_tensor*). The plugin for ggml-cpu, which is
-// for tests, has the function of the op there, which every thread of a graph calls. Neither has the other's: names of
-// the plugin are global, so the calls of all libraries that are loaded later would come here.
+// for tests, has the function of the op there, which every thread of a graph calls.
 #if KVJIT_PLUGIN_FOR_CPU
 #define KVJIT_SYMBOL "ggml_compute_forward_flash_attn_ext"
 #else
@@ -29,10 +28,25 @@ struct ComputeParams {
 namespace {
 
 std::atomic<void*> ggml_handle{nullptr};
+std::atomic<const void*> ggml_base{nullptr};  // where that library is in memory
 
+// Whether a return address is in the library whose attention is served. The plugin's name is global, so other libraries
+// that are loaded later and call a function of this name come here, too: ggml's HIP backend, or a second ggml-cuda.
+bool is_call_of_ggml(void* return_address) {
+  Dl_info info{};
+  return dladdr(return_address, &info) != 0 && info.dli_fbase == ggml_base.load();
+}
+
+// Calls the library's own function of this name: that of the library which the return address is in.
 template <class First>
-void call_ggml(First first, ggml_tensor* tensor) {
-  reinterpret_cast<void (*)(First, ggml_tensor*)>(dlsym(ggml_handle.load(), KVJIT_SYMBOL))(first, tensor);
+void call_own(void* return_address, First first, ggml_tensor* tensor) {
+  void* handle = ggml_handle.load();
+  Dl_info info{};
+  if (dladdr(return_address, &info) != 0 && info.dli_fbase != ggml_base.load())
+    handle = dlopen(info.dli_fname, RTLD_NOW | RTLD_NOLOAD);
+  const auto own = handle ? reinterpret_cast<void (*)(First, ggml_tensor*)>(dlsym(handle, KVJIT_SYMBOL)) : nullptr;
+  if (!own) GGML_ABORT("kvjit finds no attention of %s", info.dli_fname ? info.dli_fname : "an unknown caller");
+  own(first, tensor);
 }
 
 }  // namespace
@@ -42,7 +56,8 @@ extern "C" {
 __attribute__((visibility("default"))) void kvjit_attention_of_ggml(const ComputeParams* params,
                                                                     ggml_tensor* tensor) __asm__(KVJIT_SYMBOL);
 void kvjit_attention_of_ggml(const ComputeParams* params, ggml_tensor* tensor) {
-  if (!kvjit::plugin::is_taken_on_cpu(tensor)) return call_ggml(params, tensor);
+  void* const caller = __builtin_return_address(0);
+  if (!is_call_of_ggml(caller) || !kvjit::plugin::is_taken_on_cpu(tensor)) return call_own(caller, params, tensor);
   // The other threads of the graph pass the node over, so nobody can serve it if the first one fails.
   if (params->thread == 0 && !kvjit::plugin::attend_in_graph(tensor)) GGML_ABORT("kvjit could not serve attention");
 }
@@ -50,7 +65,8 @@ void kvjit_attention_of_ggml(const ComputeParams* params, ggml_tensor* tensor) {
 __attribute__((visibility("default"))) void kvjit_attention_of_ggml(void* context,
                                                                     ggml_tensor* tensor) __asm__(KVJIT_SYMBOL);
 void kvjit_attention_of_ggml(void* context, ggml_tensor* tensor) {
-  if (!kvjit::plugin::attend_in_graph(tensor)) call_ggml(context, tensor);
+  void* const caller = __builtin_return_address(0);
+  if (!is_call_of_ggml(caller) || !kvjit::plugin::attend_in_graph(tensor)) call_own(caller, context, tensor);
 }
 #endif
 }
@@ -59,7 +75,11 @@ namespace kvjit::plugin {
 
 void* load_behind_symbols(const char* file) {
   dlopen(own_file().c_str(), RTLD_NOW | RTLD_GLOBAL | RTLD_NOLOAD);
-  return ggml_handle = dlopen(file, RTLD_NOW | RTLD_LOCAL);
+  void* const handle = dlopen(file, RTLD_NOW | RTLD_LOCAL);
+  Dl_info info{};
+  void* const own = handle ? dlsym(handle, KVJIT_SYMBOL) : nullptr;
+  if (own && dladdr(own, &info) != 0) ggml_base = info.dli_fbase;
+  return ggml_handle = handle;
 }
 
 bool are_symbols_taken(void* handle) {
