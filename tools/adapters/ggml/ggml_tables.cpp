@@ -41,10 +41,7 @@ GgmlTables find_tables() {
   void* backend_memory[kMostSlots + 16] = {};  // a backend has a pointer before its table
   fill(backend_memory + 1, sentinels);
   auto* const backend = reinterpret_cast<ggml_backend_t>(backend_memory);
-  ggml_backend_event event{nullptr, nullptr};
   tables.graph_compute = slot_called_by([&] { ggml_backend_graph_compute_async(backend, nullptr); });
-  tables.event_record = slot_called_by([&] { ggml_backend_event_record(&event, backend); });
-  tables.event_wait = slot_called_by([&] { ggml_backend_event_wait(backend, &event); });
   tables.free = slot_called_by([&] { ggml_backend_free(backend); });
   for (int op = 0; op < GGML_OP_COUNT && tables.flash_attn_ext < 0; ++op)
     if (std::strcmp(ggml_op_name(static_cast<ggml_op>(op)), "FLASH_ATTN_EXT") == 0) tables.flash_attn_ext = op;
@@ -60,7 +57,7 @@ GgmlTables find_tables() {
 
 std::string GgmlTables::missing() const {
   if (init_backend < 0 || supports_op < 0) return "the functions of a device";
-  if (graph_compute < 0 || event_record < 0 || event_wait < 0 || free < 0) return "the functions of a backend";
+  if (graph_compute < 0 || free < 0) return "the functions of a backend";
   if (flash_attn_ext < 0) return "the op FLASH_ATTN_EXT";
   return "";
 }

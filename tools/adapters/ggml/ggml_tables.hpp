@@ -1,6 +1,7 @@
-// What the ggml that is loaded looks like. Its function tables have grown twice while GGML_BACKEND_API_VERSION stayed
-// 2, and numbers of ops move with each new op. So nothing is taken from the header's layout: a slot is found by calling
-// ggml's public dispatcher on a table of sentinels, and an op by its name.
+// GgmlTables says where the loaded ggml keeps the functions that the plugin replaces. ggml's function tables have grown
+// twice while GGML_BACKEND_API_VERSION stayed 2, and the numbers of ops move with each new op. So the plugin does not
+// rely on the header's layout: it finds a slot by calling ggml's public dispatcher on a table of sentinels, and an op
+// by its name.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <string>
@@ -11,9 +12,9 @@ namespace kvjit::plugin {
 
 // Slots are numbers of function pointers from the start of a table; -1: not found.
 struct GgmlTables {
-  int init_backend = -1, supports_op = -1;                                // of a device
-  int graph_compute = -1, event_record = -1, event_wait = -1, free = -1;  // of a backend
-  int flash_attn_ext = -1;                                                // the number of the op
+  int init_backend = -1, supports_op = -1;  // of a device
+  int graph_compute = -1, free = -1;        // of a backend
+  int flash_attn_ext = -1;                  // the number of the op
   // ggml_graph_view, which no public header declares; null: this ggml does not export it.
   void* graph_view = nullptr;
 

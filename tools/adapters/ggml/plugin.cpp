@@ -5,8 +5,8 @@
 //                           loads the real library and returns its registry.
 //   libggml-kvjit.so        Named by GGML_BACKEND_PATH. The registry of KVJIT_GGML_REGISTRY (CUDA) is loaded by then.
 //
-// Of the ways in (settings.hpp) the first that works is taken, and one line on stderr says which. If none works, or
-// something else is unexpected, the backend stays as it is, and a line says why.
+// The plugin takes the first way in (settings.hpp) that works, and says on stderr which. If no way works, the backend
+// stays as it is, and a line says why.
 // SPDX-License-Identifier: MIT
 #include <dlfcn.h>
 #include <fmt/format.h>

@@ -132,7 +132,7 @@ Server::Key Server::key_of(const Node& node, int queries) {
 void Server::finish(Entry& entry, kvjit_status status, const kvjit_error& error) {
   entry.answer = status == KVJIT_OK ? Answer::ready : Answer::refused;
   if (status != KVJIT_OK) entry.why = text_of(error);
-  // What kvjit does not serve is counted (KVJIT_GGML_STATS); that a compiler is missing, say, is told at once.
+  // An unsupported node is only counted (KVJIT_GGML_STATS). Other failures, such as a missing compiler, are printed.
   if (status != KVJIT_OK && status != KVJIT_UNSUPPORTED) say(entry.name + ": " + entry.why);
   library_.kvjit_request_destroy(entry.request);
   entry.request = nullptr;

@@ -58,7 +58,7 @@ class Server {
  private:
   static constexpr int kMostExact = 8, kPatienceMs = 50;
 
-  // What a program depends on.
+  // A Key holds the parameters of spec_of(). Equal keys are equal programs.
   struct Key {
     int k_type, v_type, head_dim_k, head_dim_v, group, queries;
     bool has_mask, has_slopes, has_sinks;

@@ -1,9 +1,9 @@
-// What the environment asks of the plugin.
+// Settings are read from the environment.
 //
-//   KVJIT_GGML         words, separated by commas: off; one way in, and no other (hook, symbol, graph, device); all, to
-//                      take every node that kvjit serves, whatever the policy says
+//   KVJIT_GGML            words, separated by commas: off; one way in, and no other (hook, symbol, graph, device); all,
+//                         to take every node that kvjit serves, whatever the policy says
 //   KVJIT_GGML_REGISTRY   libggml-kvjit.so: the registry whose devices are decorated; CUDA if it is not set
-//   KVJIT_GGML_STATS   1: counts are printed when the process ends
+//   KVJIT_GGML_STATS      1: counts are printed when the process ends
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <optional>

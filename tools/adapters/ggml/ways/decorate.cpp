@@ -69,21 +69,28 @@ bool supports_op(ggml_backend_dev_t device, const ggml_tensor* tensor) {
   return node ? is_served(device, *node, ggml_serves) : ggml_serves;
 }
 
-// Serves a node if kvjit takes it. is_left: nobody took it, and the device serves it itself.
-ggml_status attend(ggml_backend_t backend, const Node& node, bool& is_left) {
+// A node and who serves it.
+struct Decision {
+  bool ggml_serves;
+  Server* taker;  // null: the node is left to ggml
+};
+Decision decide(ggml_backend_t backend, const Node& node) {
   ggml_backend_dev_t const device = ggml_backend_get_device(backend);
   const bool ggml_serves = device_of(device).supports_op(device, node.out);
-  Server* const server = taker_of(device, node, ggml_serves);
-  is_left = !server;
-  if (!server) return GGML_STATUS_SUCCESS;
+  return {ggml_serves, taker_of(device, node, ggml_serves)};
+}
+
+// Serves a node that kvjit takes. is_left: that failed, and ggml serves the node itself.
+ggml_status attend(ggml_backend_t backend, const Node& node, const Decision& decision, bool& is_left) {
   const std::shared_ptr<Backend> own = backend_of(backend);
   std::string why;
-  if (!own->join) own->join = Join::make(backend, *server, why);
+  if (!own->join) own->join = Join::make(backend, *decision.taker, why);
+  is_left = false;
   if (own->join && own->join->attend(node, why)) return GGML_STATUS_SUCCESS;
   stats().left(why);
-  say(describe(node) + ": " + why + (ggml_serves ? "; ggml serves it" : ""));
-  is_left = ggml_serves;
-  return ggml_serves ? GGML_STATUS_SUCCESS : GGML_STATUS_FAILED;
+  say(describe(node) + ": " + why + (decision.ggml_serves ? "; ggml serves it" : ""));
+  is_left = decision.ggml_serves;
+  return decision.ggml_serves ? GGML_STATUS_SUCCESS : GGML_STATUS_FAILED;
 }
 
 // Way graph: the nodes between two attentions are a graph of their own.
@@ -101,11 +108,12 @@ ggml_status compute_in_parts(ggml_backend_t backend, GraphCompute compute, ggml_
     if (!node) continue;
     // Whether the node is taken is asked before ggml computes what comes before it, and the rest of the graph stays
     // whole if it is not.
-    ggml_backend_dev_t const device = ggml_backend_get_device(backend);
-    if (!taker_of(device, *node, device_of(device).supports_op(device, node->out))) continue;
+    const Decision decision = decide(backend, *node);
+    if (!decision.taker) continue;
     if (const ggml_status status = compute_until(i); status != GGML_STATUS_SUCCESS) return status;
     bool is_left = false;
-    if (const ggml_status status = attend(backend, *node, is_left); status != GGML_STATUS_SUCCESS) return status;
+    if (const ggml_status status = attend(backend, *node, decision, is_left); status != GGML_STATUS_SUCCESS)
+      return status;
     first = is_left ? i : i + 1;
   }
   return compute_until(nodes);
@@ -186,8 +194,9 @@ bool is_taken_on_cpu(const ggml_tensor* tensor) {
 bool attend_in_graph(const ggml_tensor* tensor) {
   const auto node = read_node(tensor);
   if (!node || !computing) return false;
+  const Decision decision = decide(computing, *node);
   bool is_left = false;
-  return attend(computing, *node, is_left) == GGML_STATUS_SUCCESS && !is_left;
+  return decision.taker && attend(computing, *node, decision, is_left) == GGML_STATUS_SUCCESS && !is_left;
 }
 
 }  // namespace kvjit::plugin
