@@ -86,8 +86,8 @@ Draw draw_spec(Uniform& random, const Registry& registry) {
   return draw;
 }
 
-// Makes the spec one of token-major heads, with as many heads, features and query rows as the rules allow. One in
-// kBroken breaks a rule on purpose.
+// Makes the spec one of token-major heads, with as many heads and query rows as the rules allow. One in kBroken breaks
+// a rule on purpose. Every other one has no features, as tile features have a form of their own without.
 void draw_token_heads(Draw& draw, Uniform& random, const Registry& registry) {
   constexpr int kBroken = 20;
   std::vector<int> counts = {2, 3, 4, 5, 6, 8, 8, 12, 16};
@@ -95,9 +95,10 @@ void draw_token_heads(Draw& draw, Uniform& random, const Registry& registry) {
     std::erase_if(counts, [&](int heads) { return !can_take_heads(draw, heads, registry); });
   if (counts.empty()) return;
   draw.token_heads = random.one_of(counts), draw.layout = Layout::rows;
-  if (!random.once_in(kBroken)) {
+  if (!random.once_in(kBroken)) draw.append = false;
+  if (random.once_in(2)) {
     draw.alibi = draw.mask = draw.mask_slopes = draw.packed_mask = draw.position_offset = false;
-    draw.sinks = draw.lse = draw.append = false;
+    draw.sinks = draw.lse = false;
     draw.softcap = 0, draw.window = {};
   }
   if (random.once_in(kBroken)) return;

@@ -26,7 +26,9 @@ bool certainly_fits(const Draw& draw, int heads, const Registry& registry) {
   const auto tile_bytes = [&](const SideWish& side) {
     return 64 * (side.named ? token_bytes(side, heads, registry) : heads * side.dim * 5 / 4);
   };
-  const int query_bytes = heads * 8 * draw.k.rotated_dim(registry) * 4, output = draw.v.rotated_dim(registry);
+  constexpr int kFeatureRowBytes = 64;
+  const int query_bytes = heads * 8 * (draw.k.rotated_dim(registry) * 4 + (draw.has_features() ? kFeatureRowBytes : 0)),
+            output = draw.v.rotated_dim(registry);
   const auto is_masked = [](const SideWish& side) { return side.named && side.named->stored_mask > 0; };
   const bool has_few_warps = output > 128 || is_masked(draw.k) || is_masked(draw.v);
   return std::max(tile_bytes(draw.k), tile_bytes(draw.v)) + query_bytes <= kMostBytes && output <= 256 &&
@@ -115,7 +117,7 @@ std::vector<std::string> refusals(const Draw& draw, const Registry& registry) {
   rule(draw.varlen && (draw.append || draw.token_heads > 0), {"with query_length = \"any\""});
   rule(draw.token_heads == 0 && is_too_wide(draw.v, registry), {"has no registers for"});
   if (draw.token_heads == 0) return says;
-  rule(draw.has_features() || draw.append, {"is not served with it"});
+  rule(draw.append, {"is not served with it"});
   rule(draw.gqa * draw.queries > kMostHeadRows, {"query rows of a head"});
   for (const SideWish* side : {&draw.k, &draw.v}) {
     rule(!fills_lanes(*side), {"do not fill the lanes of a warp"});

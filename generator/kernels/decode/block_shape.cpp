@@ -88,7 +88,7 @@ int layout_shared(DecodePlan& plan, const BlockShape& shape, int probability_buf
   plan.feature_rows_at =
       round_up(plan.reference_max_at + (plan.shares_reference_max ? shape.warps * plan.column_blocks * 32 : 0), 16);
   const int feature_rows =
-      plan.features.any() ? plan.column_blocks * 8 * feature_row_bytes(plan.features.has_hook()) + 16 : 0;
+      plan.features.any() ? plan.heads * plan.column_blocks * 8 * feature_row_bytes(plan.features.has_hook()) + 16 : 0;
   plan.barriers_at = round_up(plan.feature_rows_at + feature_rows, 16);  // of copies; unused while the warps merge
   plan.queries_at = round_up(plan.barriers_at + (plan.heads > 1 ? plan.streams() * shape.stages * 16 : 0), 128);
   const SectionPlan& keys = plan.k.sections[0];

@@ -311,6 +311,7 @@ Source emit_decode(const DecodePlan& plan, const Registry& registry) {
   if (plan.v.by_matrices) w.fragment("kernels/decode/warp_team_ldmatrix.cuh");
   feature_fragments(w, plan.features, plan.causal, plan.query_length);
   if (plan.features.any()) w.fragment("kernels/decode/features.cuh");
+  if (plan.features.any() && plan.heads > 1) w.fragment("kernels/decode/token_heads_features.cuh");
   if (plan.sparse_v > 0) w.fragment("kernels/decode/skip_values.cuh");
   if (plan.append) w.fragment("kernels/decode/append.cuh");
   if (plan.varlen) w.fragment("kernels/decode/varlen.cuh");

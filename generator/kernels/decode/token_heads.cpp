@@ -26,8 +26,6 @@ Result<void> check_token_heads(const DecodePlan& plan, const Problem& problem) {
                                        "{} are served",
                                        plan.query_rows(), kMostRows));
   if (problem.append) return refuse(problem, "attention.append is not served with it");
-  for (const std::string& name : problem.features.names())
-    return refuse(problem, fmt::format("feature {} is not served with it", name), {"\"causal\" is"});
   for (const SidePlan* side : {&plan.k, &plan.v}) {
     if (side->pad_bytes > 0)
       return refuse(problem, fmt::format("heads of {} that do not fill the lanes of a warp", side->format.name));

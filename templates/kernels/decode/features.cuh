@@ -20,11 +20,24 @@ KV_DEVICE QueryRow query_row(const FeatureArgs& args, const SchedulerArgs& sched
                                   scheduler.kv_heads / Plan::kQueryChunks * Plan::kGroup, split.length);
 }
 
+// Rows and tokens of a lane's scores, which are counted over registers, columns and subtiles. Block: the plan whose
+// rows are those of the block. Token-major heads have their own form (kernels/decode/token_heads_features.cuh).
+template <class Plan>
+struct ScorePlaces {
+  using Block = Plan;
+  static constexpr int kMostAhead = 16;           // scores of a lane whose loads may be in flight together
+  KV_DEVICE static int first_row() { return 0; }  // the row of column 0, among those of the block
+  KV_DEVICE static int column_of(int i) { return i / 4 % Plan::kColumnBlocks * 8 + 2 * (lane() & 3) + i % 2; }
+  KV_DEVICE static int token_of(int i) { return i / (4 * Plan::kColumnBlocks) * 16 + (lane() >> 2) + 8 * (i % 4 / 2); }
+};
+
 // Features of a KV split: what its rows see, and how its scores change.
 template <class Plan>
 class SplitFeatures {
   using F = typename Plan::Feature;
   using Row = typename F::Row;
+  using Places = ScorePlaces<Plan>;
+  using Block = typename Places::Block;
   struct Bounds {
     int last,       // the last token of the sequence, or 0
         all_first,  // all rows see the tokens [all_first, all_end)
@@ -34,14 +47,12 @@ class SplitFeatures {
   KV_DEVICE static Row* rows() { return reinterpret_cast<Row*>(shared_bytes() + Plan::kFeatureRowsAt); }
   KV_DEVICE static Bounds& bounds() {  // they come after the rows
     return *reinterpret_cast<Bounds*>(shared_bytes() + Plan::kFeatureRowsAt +
-                                      Plan::kColumnBlocks * 8 * Plan::kFeatureRowBytes);
+                                      Block::kColumnBlocks * 8 * Plan::kFeatureRowBytes);
   }
-  // Row and token of the lane's score i, counted over registers, columns and subtiles.
-  KV_DEVICE static int row_of(int i) { return i / 4 % Plan::kColumnBlocks * 8 + 2 * (lane() & 3) + i % 2; }
-  KV_DEVICE static int token_of(int i) { return i / (4 * Plan::kColumnBlocks) * 16 + (lane() >> 2) + 8 * (i % 4 / 2); }
+  KV_DEVICE static const Row& row_of(int column) { return rows()[Places::first_row() + column]; }
   KV_DEVICE typename F::Loaded load_one(int i, int token) const {
-    const int at = token + token_of(i);
-    return F::load(rows()[row_of(i)], at < bounds().last ? at : bounds().last);
+    const int at = token + Places::token_of(i);
+    return F::load(row_of(Places::column_of(i)), at < bounds().last ? at : bounds().last);
   }
   // by_rows: the order that takes both scores of a row one after the other. Where there are many rows, a pause keeps
   // the compiler from issuing all of their loads at once.
@@ -53,7 +64,7 @@ class SplitFeatures {
 
  public:
   // Loads from memory are in flight while K is scored, if there are registers for their results.
-  static constexpr bool kLoadsAhead = F::kLoads && kScores <= 16;
+  static constexpr bool kLoadsAhead = F::kLoads && kScores <= Places::kMostAhead;
   struct Loaded {
     typename F::Loaded of[kLoadsAhead ? kScores : 1];
   };
@@ -62,8 +73,8 @@ class SplitFeatures {
   KV_DEVICE SplitFeatures(const FeatureArgs& args, const SchedulerArgs& scheduler, const KvSplit& split) {
     static_assert(sizeof(Row) <= Plan::kFeatureRowBytes, "rows of features take more than was planned");
     KV_NO_UNROLL
-    for (int i = thread(); i < Plan::kColumnBlocks * 8; i += Plan::kThreads)
-      rows()[i] = F::row(args, query_row<Plan>(args, scheduler, split, i));
+    for (int i = thread(); i < Block::kColumnBlocks * 8; i += Plan::kThreads)
+      rows()[i] = F::row(args, query_row<Block>(args, scheduler, split, i));
     const typename F::Range range(args);
     if (thread() == 0)
       bounds() = {split.length > 0 ? split.length - 1 : 0,
@@ -72,7 +83,7 @@ class SplitFeatures {
   }
 
   KV_DEVICE bool cuts(int first, int last) const { return first < bounds().all_first || last >= bounds().all_end; }
-  KV_DEVICE bool sees(int row, int token) const { return F::sees(rows()[row], token); }
+  KV_DEVICE bool sees(int column, int token) const { return F::sees(row_of(column), token); }
   // Loads what the scores of tokens from `token` on need. Tokens that do not exist load what the last one does.
   KV_DEVICE void load(Loaded& loaded, int token) const {
     if constexpr (kLoadsAhead) {
@@ -90,7 +101,8 @@ class SplitFeatures {
         float& score = x[i / (4 * Plan::kColumnBlocks)][n][i % 4];
         const float reference_max = F::kNeedsWhole ? float(softmax.reference_max[n][i % 2]) : 0.f;
         const typename F::Loaded one = kLoadsAhead ? loaded.of[kLoadsAhead ? i : 0] : load_one(i, token);
-        score = F::apply(score + reference_max, rows()[row_of(i)], one, token + token_of(i)) - reference_max;
+        score = F::apply(score + reference_max, row_of(Places::column_of(i)), one, token + Places::token_of(i)) -
+                reference_max;
       }
     }
   }

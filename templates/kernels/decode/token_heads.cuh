@@ -35,7 +35,8 @@ struct AllRows : Plan {
 };
 template <class Plan>
 struct AllFragments : Plan {
-  static constexpr int kHeads = 1, kColumnBlocks = Plan::kHeads, kRows = 8 * Plan::kHeads;
+  static constexpr int kHeads = 1, kColumnBlocks = Plan::kHeads, kRows = 8 * Plan::kHeads,
+                       kGroup = Plan::kHeads * Plan::kGroup;
 };
 template <class Plan>
 struct QueryChunk<AllFragments<Plan>> {
@@ -204,24 +205,26 @@ class TokenRing {
 };
 
 // Features for tiles whose rows are not in the order of the tokens (stage_token_heads.cuh). They map a row to its
-// token. apply(), which runs between the scores and the products with V, releases K's stage and waits for V.
-template <class Plan>
-struct TileFeatures : PlainFeatures<Plan> {
-  using Plain = PlainFeatures<Plan>;
+// token, and are otherwise those of the plan, `Own`. apply(), which runs between the scores and the products with V,
+// releases K's stage and waits for V.
+template <class Plan, class Own>
+struct TileFeatures : Own {
   static constexpr int kTile = Plan::kTile;
   static_assert(Plan::kSubtiles * 16 == kTile, "rows that are taken together have tokens from all over the tile");
+  int length;  // tokens of the sequence
   TokenRing<Plan>& ring;
 
-  KV_DEVICE bool cuts(int first, int last) const { return last >= this->length || Plain::cuts(first, last); }
-  KV_DEVICE bool sees(int row, int at) const {
+  KV_DEVICE bool cuts(int first, int last) const { return last >= length || Own::cuts(first, last); }
+  KV_DEVICE bool sees(int column, int at) const {
     const int token = at / kTile * kTile + token_of_row<kTile>(at % kTile);
-    return token < this->length && Plain::sees(row, token);
+    return token < length && Own::sees(column, token);
   }
-  KV_DEVICE void apply(Scores<Plan> (&)[Plan::kSubtiles], const typename Plain::Loaded&, int token,
-                       const Softmax<Plan>&) const {
+  KV_DEVICE void apply(Scores<Plan> (&x)[Plan::kSubtiles], const typename Own::Loaded& loaded, int token,
+                       const Softmax<Plan>& softmax) const {
+    Own::apply(x, loaded, token, softmax);
     const SharedAddress values = ring.values_at();
     ring.take_values(token / kTile);
-    const int valid = this->length - token;
+    const int valid = length - token;
     if (valid >= kTile) return;
     // Probabilities of tokens that do not exist are zeros, but zero times NaN would be NaN.
     clear_tokens<typename Plan::V, kTile>(values, own_head<Plan>(), valid > 0 ? valid : 0);
@@ -278,7 +281,8 @@ KV_DEVICE void attend_split(const Args& args, TileScheduler& scheduler, KvSplit&
   QueryRows<AllFragments<Plan>> rows;
   rows.load(args, split.sequence, QueryChunk<AllFragments<Plan>>(split.head));
   TokenRing<Plan> ring(args, split);
-  const TileFeatures<Plan> features{features_of<Plan>(args, split), ring};
+  using Own = decltype(features_of<Plan>(args, split));
+  const TileFeatures<Plan, Own> features{features_of<Plan>(args, split), split.length, ring};
   ring.open();
   sync_block();  // the barriers of all streams are open
   ring.begin();

@@ -9,12 +9,14 @@ struct FeatureCase {
   std::string k, v, keys;  // formats; `keys`: more lines of [attention]
   int gqa = 4, query_length = 1;
   Layout layout = Layout::planar;
+  int token_heads = 0;  // layout rows: token-major KV heads; 0: off
 
   std::string toml() const {
     return fmt::format(
         "[k]\nformat = \"{}\"\n[v]\nformat = \"{}\"\n[attention]\nq_heads_per_kv = {}\nquery_length = {}\n{}\n"
-        "[cache]\nlayout = \"{}\"\n",
-        k, v, gqa, query_length, keys, to_string(layout));
+        "[cache]\nlayout = \"{}\"\n{}",
+        k, v, gqa, query_length, keys, to_string(layout),
+        token_heads > 0 ? fmt::format("token_heads = {}\n", token_heads) : "");
   }
 };
 
@@ -35,7 +37,7 @@ class FeatureJudge {
   FeatureJudge(const std::shared_ptr<Context>& context, const Planned& one, int sequences, int capacity,
                int variant = 0)
       : problem_(one.problem),
-        shape_{sequences, kKvHeads, capacity},
+        shape_{sequences, one.problem.token_heads > 0 ? one.problem.token_heads : kKvHeads, capacity},
         harness_(must(KernelHarness::make(context, must(Program::create(context, one.source)), problem_, shape_))) {
     for (const int side : {0, 1}) must(harness_.set_rows(side, cache(side).rows));
     Rng rng(3);
@@ -62,14 +64,14 @@ class FeatureJudge {
       const int length = lengths[std::size_t(s)];
       std::vector<double> attended[2], lse;
       for (const int side : {0, 1})
-        for (int head = 0; head < kKvHeads; ++head) {
+        for (int head = 0; head < shape_.kv_heads; ++head) {
           const auto first = cache(side).decoded.begin() +
-                             std::ptrdiff_t(std::size_t(s * kKvHeads + head) * std::size_t(shape_.tokens) * dim);
+                             std::ptrdiff_t(std::size_t(s * shape_.kv_heads + head) * std::size_t(shape_.tokens) * dim);
           attended[side].insert(attended[side].end(), first, first + length * problem_.head_dim);
         }
       const std::vector<double> q(q_.begin() + std::ptrdiff_t(std::size_t(s) * rows * dim),
                                   q_.begin() + std::ptrdiff_t(std::size_t(s + 1) * rows * dim));
-      OracleCase one{heads(), kKvHeads, problem_.query_length, length, problem_.head_dim, false, 0};
+      OracleCase one{heads(), shape_.kv_heads, problem_.query_length, length, problem_.head_dim, false, 0};
       one.softcap = set.softcap;
       one.added = [&](int head, int query, int token) { return added(s, head, query, token, length); };
       if (set.sinks && !inputs.leaves_sinks) one.sinks.assign(inputs.sinks.begin(), inputs.sinks.end());
@@ -77,7 +79,8 @@ class FeatureJudge {
       const auto out = oracle_attention(one, q, attended[0], attended[1]);
       all.out.insert(all.out.end(), out.begin(), out.end());
       all.lse.insert(all.lse.end(), lse.begin(), lse.end());
-      const ExactShape shape{kKvHeads, problem_.q_heads_per_kv, problem_.query_length, problem_.head_dim, length};
+      const ExactShape shape{shape_.kv_heads, problem_.q_heads_per_kv, problem_.query_length, problem_.head_dim,
+                             length};
       const auto largest = largest_scores(shape, q, attended[0]);
       all.largest.insert(all.largest.end(), largest.begin(), largest.end());
     }
@@ -110,7 +113,7 @@ class FeatureJudge {
   const Encoded& cache(int side) const {
     return encoded(side == 0 ? problem_.k : problem_.v, problem_.head_dim, shape_, side);
   }
-  int heads() const { return kKvHeads * problem_.q_heads_per_kv; }
+  int heads() const { return shape_.kv_heads * problem_.q_heads_per_kv; }
 
  private:
   bool is_wrong(const KernelHarness::Outcome& outcome, const std::vector<int>& lengths) const {

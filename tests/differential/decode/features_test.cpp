@@ -33,6 +33,7 @@ const FeatureCase kTogether[] = {
     {"kv2", "tbq4_0", "softcap = 5.0\nfeatures = [\"causal\", \"mask\", \"alibi\", \"sinks\", \"lse\"]\nfuse = false",
      3, 5},
     {"tbq4_0", "kv4", std::string(kAll) + "\nsparse_v = 1e-9", 8, 1},
+    {"kv4", "tbq3_0", kAll, 4, 1, Layout::rows, 8},
 };
 
 template <class Cases>
@@ -65,6 +66,18 @@ TEST_CASE("features together, many query rows") {
   const FeatureCase chunks[] = {{"kv4", "kv4", kAllCausal, 3, 22}};
   CHECK(planned(registry(), chunks[0], "sm_90a").source.query_chunks > 1);
   check_cases(chunks);
+}
+
+// A block takes all heads of a token: tiles of 32 and 16 tokens, masks and slopes of each head, windows that cut tiles.
+TEST_CASE("features with token-major heads") {
+  const FeatureCase cases[] = {
+      {"q4_0", "q8_0", "features = [\"mask\"]", 4, 2, Layout::rows, 8},
+      {"q4_1", "f16", kAllCausal, 2, 3, Layout::rows, 8},
+      {"q8_0", "q4_0", "hook = \"log_distance\"\nfeatures = [\"causal\"]", 4, 2, Layout::rows, 2}};
+  for (const FeatureCase& test : cases)
+    CHECK(planned(registry(), test, "sm_90a").source.kernels.at(Role::decode).text.str().find("TokenRing") !=
+          std::string::npos);
+  check_cases(cases);
 }
 
 // A context of 700 tokens in three parts; no query sees a token of the last part. Each call gets the number of tokens
@@ -238,6 +251,9 @@ constexpr Mutation kMutations[] = {
      "total.denominator * rescale_factor"},
     {0, "features/sinks.cuh", "total.rescale_factor *= rescale_factor;", ""},
     {2, "kernels/decode/merge.cuh", "end.of(all, at == 0)", "all"},
+    {4, "kernels/decode/token_heads_features.cuh", "own_head<Plan>() * 8", "0"},
+    {4, "kernels/decode/token_heads_features.cuh", "return token_of_row<Plan::kTile>(", "return ("},
+    {4, "kernels/decode/token_heads.cuh", "Own::apply(x, loaded, token, softmax);", ""},
     {0, "features/lse.cuh", "* kLn2 :", ":"},
     {2, "kernels/decode/features.cuh", "float(softmax.reference_max[n][i % 2])", "0.f"},
     {0, "kernels/decode/features.cuh", "loaded.of[kLoadsAhead ? i : 0]", "loaded.of[0]"},

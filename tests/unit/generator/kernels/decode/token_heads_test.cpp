@@ -40,7 +40,6 @@ TEST_CASE("heads of a token: what cannot be served is refused by name") {
   refused({.arch = "sm_80"}, "cache.token_heads = 8: sm_80 has no bulk copies");
   refused({.attention = "q_heads_per_kv = 4\nquery_length = 3"}, "12 query rows of a head");
   refused({.attention = "append = true"}, "attention.append is not served with it");
-  refused({.attention = "softcap = 30.0"}, "feature softcap 30 is not served with it");
   refused({.token_heads = 4}, "heads of 66 bytes (tbq4_wht_dfirst_corr) are 264 bytes a token, no multiple of 16");
   refused({.k = "f16", .v = "f16", .head_dim = 80}, "heads of f16 that do not fill the lanes of a warp");
   refused({.k = "f16", .v = "f16", .token_heads = 16, .head_dim = 256},
@@ -76,6 +75,14 @@ TEST_CASE("heads of a token: a warp for each head of each stream, rows of all he
       CHECK(side->pitch * 8 == row.token_heads * side->row_bytes);
     }
   }
+}
+
+TEST_CASE("heads of a token: features have rows of all heads") {
+  const DecodePlan plain = must(plan_decode(problem_of({}))),
+                   masked = must(plan_decode(problem_of({.attention = "q_heads_per_kv = 4\nfeatures = [\"mask\"]"})));
+  CHECK(masked.features.mask);
+  CHECK(masked.barriers_at - masked.feature_rows_at >= masked.heads * 8 * feature_row_bytes(false));
+  CHECK(plain.barriers_at == plain.feature_rows_at);
 }
 
 TEST_CASE("heads of a token: the program says how many a call has, and merges rows of all") {
