@@ -56,6 +56,7 @@ const char* to_string(Role role) {
                                     "dequantize_bulk_v_bf16",
                                     "dequantize_bulk_v_f32",
                                     "merge_contexts",
+                                    "mask_ranges",
                                     "check",
                                     "dequantize_chunk_k",
                                     "dequantize_chunk_v",
@@ -93,6 +94,9 @@ void explain_features(const Problem& problem, ProgramSource& program) {
         {"feature", fmt::format("window [{}, {}]", set.window_left, set.window_right), kRangeCost, {}});
   if (problem.causal) program.decisions.push_back({"feature", "causal", kRangeCost, {}});
   if (set.position_offset) program.decisions.push_back({"feature", "position_offset", "costs nothing a score", {}});
+  if (set.token_ranges)
+    program.decisions.push_back(
+        {"feature", "token_ranges", "costs a load of two numbers a block; tiles outside of a range are not read", {}});
   for (const FeatureUse& use : feature_uses(set, problem.query_length))
     program.decisions.push_back({"feature", use.name, use.cost, {}});
 }

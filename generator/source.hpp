@@ -60,6 +60,7 @@ enum class Role {
   dequantize_bulk_v_bf16,
   dequantize_bulk_v_f32,
   merge_contexts,  // programs with the feature lse: merges outputs over parts of a context
+  mask_ranges,     // programs with the features mask and token_ranges: finds the ranges that a mask shows
   check,           // checked programs: checks lengths, page tables and slots before each call
   // The first pass of prefill in two passes: a chunk of a side to halves. The second is in ProgramSource::second_pass.
   dequantize_chunk_k,

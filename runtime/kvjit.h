@@ -608,6 +608,10 @@ typedef struct kvjit_attention_call {
   /* Prefill in two passes: most bytes of the halves of K and V that the workspace has for a chunk of the context; at
    * least one tile of tokens is converted. 0: 128 MiB, on the CPU back-end 256 KiB. */
   size_t context_chunk_bytes;
+  /* "token_ranges": [sequences] of two numbers: the first token that queries of the sequence see, and the token behind
+   * the last. Tiles outside are not read. Numbers are clamped to 0 .. length; an empty range hides every token.
+   * Positions stay those of the whole sequence. A batch with padding on the left has its lengths of padding here. */
+  const int* token_ranges;
 } kvjit_attention_call;
 
 /* Writes the slopes that ggml uses for ALiBi.
@@ -663,6 +667,14 @@ KVJIT_API kvjit_status kvjit_attention(kvjit_program* program, const kvjit_atten
  * The first call also loads that kernel. report may be NULL. */
 KVJIT_API kvjit_status kvjit_reference(kvjit_program* program, const kvjit_attention_call* call, kvjit_report* report,
                                        kvjit_error* error);
+
+/* Finds the tokens that the mask of a call shows to any query, and writes token_ranges for calls with that mask, for
+ * programs with the features "mask" and "token_ranges". Reads `mask` and its strides, `lengths`, `tokens`, `sequences`,
+ * `kv_heads`, `queries` and `stream`, and no other member. token_ranges: [sequences] of two numbers in device memory; a
+ * sequence that is shown nothing gets an empty range. An engine whose layers share a mask asks once a step. Ragged
+ * batches are refused. Only queues work on the stream; the first call also loads its kernel. */
+KVJIT_API kvjit_status kvjit_mask_ranges(kvjit_program* program, const kvjit_attention_call* call, int* token_ranges,
+                                         kvjit_error* error);
 
 /* Most outputs that one call merges. */
 #define KVJIT_MOST_MERGE_CONTEXTS 16

@@ -21,6 +21,7 @@ constexpr Named kNamed[] = {{"alibi", &FeatureSet::alibi},
                             {"mask_slopes", &FeatureSet::mask_slopes},
                             {"packed_mask", &FeatureSet::packed_mask},
                             {"position_offset", &FeatureSet::position_offset},
+                            {"token_ranges", &FeatureSet::token_ranges},
                             {"sinks", &FeatureSet::sinks},
                             {"lse", &FeatureSet::lse}};
 
@@ -105,8 +106,8 @@ std::vector<FeatureUse> feature_uses(const FeatureSet& set, int query_length) {
 }
 
 std::string feature_list(const FeatureSet& set, bool causal, int query_length) {
-  std::string text = fmt::format("Features<SeenRange<{}, {}, {}, {}>", query_length, set.window_left,
-                                 set.seen_right(causal), flag_text(set.position_offset));
+  std::string text = fmt::format("Features<SeenRange<{}, {}, {}, {}, {}>", query_length, set.window_left,
+                                 set.seen_right(causal), flag_text(set.position_offset), flag_text(set.token_ranges));
   for (const FeatureUse& use : feature_uses(set, query_length)) text += ", " + use.type;
   return text + ">";
 }

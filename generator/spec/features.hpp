@@ -20,6 +20,7 @@ struct FeatureSet {
   bool mask = false, mask_slopes = false;   // adds a mask; multiplies it by a slope of each query head
   bool packed_mask = false;                 // a mask of one bit a token
   bool position_offset = false;             // queries may have other positions than those of the last tokens
+  bool token_ranges = false;                // a call says which range of tokens each sequence's queries see
   bool sinks = false, lse = false;          // a sink logit a query head; the lse of each row is written
 
   bool operator==(const FeatureSet&) const = default;

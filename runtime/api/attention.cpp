@@ -271,6 +271,15 @@ kvjit_status kvjit_reference(kvjit_program* program, const kvjit_attention_call*
   return guarded(error, [&] { return attention(program, call, report, &kvjit::Program::reference); });
 }
 
+kvjit_status kvjit_mask_ranges(kvjit_program* program, const kvjit_attention_call* call, int* token_ranges,
+                               kvjit_error* error) {
+  return guarded(error, [&]() -> Result<void> {
+    KV_CHECK(need(program, "program"));
+    KV_TRY(c, read_struct(call, "call"));
+    return program->program->mask_ranges(convert(c), token_ranges, c.stream);
+  });
+}
+
 kvjit_status kvjit_merge(kvjit_program* program, const kvjit_merge_call* call, kvjit_error* error) {
   static_assert(KVJIT_MOST_MERGE_CONTEXTS == kv::kMostMergeContexts);
   return guarded(error, [&]() -> Result<void> {

@@ -48,6 +48,7 @@ inline kv::FeatureArgs convert_features(const kvjit_attention_call& c) {
           c.packed_tokens,
           c.position_offset,
           c.position_offsets,
+          c.token_ranges,
           c.slopes,
           c.sinks,
           c.lse};

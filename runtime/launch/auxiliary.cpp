@@ -1,5 +1,6 @@
-// The launches of auxiliary kernels: `merge_contexts` merges outputs over parts of a context; `check` reads lengths,
-// page tables and slots on the device before a checked call and records a value out of range.
+// The launches of auxiliary kernels: `merge_contexts` merges outputs over parts of a context; `mask_ranges` finds the
+// tokens that a mask shows; `check` reads lengths, page tables and slots on the device before a checked call and
+// records a value out of range.
 // SPDX-License-Identifier: MIT
 #include <fmt/format.h>
 
@@ -66,6 +67,33 @@ Result<void> Program::merge(const kv::MergeContextsArgs& args, Stream stream) co
   const Source& source = source_.kernels.at(Role::merge_contexts);
   KV_TRY(grid, grid_of_rows(source, product(1, args.sequences, args.queries, args.heads)));
   return launch(*context_, source, *loaded, grid, args, stream);
+}
+
+Result<void> Program::mask_ranges(const AttentionCall& call, int* token_ranges, Stream stream) const {
+  if (source_.kernels.count(Role::mask_ranges) == 0)
+    return fail(Code::unsupported, fmt::format("program {} has no mask whose ranges could be found", source_.id), {},
+                {"attention.features = [\"mask\", \"token_ranges\"]"});
+  if (call.query_starts) return refuse("query_starts are given: ranges are found for batches that are not ragged");
+  KV_CHECK(check_counts(call.sequences, call.tokens, call.kv_heads));
+  const int queries = call.queries > 0 ? call.queries : source_.query_length;
+  if (queries > source_.query_length || (queries != source_.query_length && !source_.varlen))
+    return refuse(fmt::format("{} queries; the program has {}", queries, source_.query_length));
+  KV_CHECK(check_pointer("mask", call.features.mask, 2));
+  KV_CHECK(check_pointer("token_ranges", token_ranges, 4));
+  if (call.lengths) KV_CHECK(check_pointer("lengths", call.lengths, 4));
+  const int heads = call.features.mask_head_stride == 0 ? 1 : call.kv_heads * source_.q_heads_per_kv;
+  const kv::MaskRangesArgs args{call.features.mask,
+                                call.features.mask_sequence_stride,
+                                call.features.mask_head_stride,
+                                call.features.mask_query_stride,
+                                call.lengths,
+                                call.tokens,
+                                queries,
+                                heads,
+                                token_ranges};
+  KV_TRY(loaded, kernel(Role::mask_ranges));
+  const Source& source = source_.kernels.at(Role::mask_ranges);
+  return launch(*context_, source, *loaded, Grid{static_cast<unsigned>(call.sequences), 1, 1}, args, stream);
 }
 
 Result<void> Program::launch_check(kv::CheckArgs args, const CheckBounds& check, Stream stream) const {

@@ -110,7 +110,8 @@ Result<void> check_features(const ProgramSource& source, const AttentionCall& ca
       {"slopes", "alibi\" or \"mask_slopes", features.slopes, set.has_slopes(), set.has_slopes(), 4},
       {"sinks", "sinks", features.sinks, set.sinks, set.sinks && !call.leaves_sinks, 4},
       {"lse", "lse", features.lse, set.lse, set.lse, 4},
-      {"position_offsets", "position_offset", features.position_offsets, set.position_offset, false, 4}};
+      {"position_offsets", "position_offset", features.position_offsets, set.position_offset, false, 4},
+      {"token_ranges", "token_ranges", features.token_ranges, set.token_ranges, set.token_ranges, 4}};
   for (const Array& array : arrays) {
     if (array.data && !array.is_read)
       return refuse(fmt::format("{} is given to program {}, which does not read it: attention.features = [\"{}\"]",

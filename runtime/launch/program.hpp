@@ -43,6 +43,8 @@ class Program {
   // Merges outputs over parts of a context into the output over all of it, for programs with lse. args.queries must be
   // the program's query_length.
   Result<void> merge(const kv::MergeContextsArgs& args, Stream stream) const;
+  // Finds the ranges of tokens that the call's mask shows: the token_ranges of calls with that mask.
+  Result<void> mask_ranges(const AttentionCall& call, int* token_ranges, Stream stream) const;
   // side: 0 = K, 1 = V. table: read for programs over pages, unless the call has slots, which hold page numbers.
   Result<void> quantize(int side, const kv::CodecArgs& args, Stream stream, const kv::PageTable& table = {},
                         const CheckBounds& check = {}) const;

@@ -55,6 +55,7 @@ AttentionCall of_group(const ProgramSource& source, const AttentionCall& call, l
   features.packed_mask =
       moved(features.packed_mask, first * features.packed_sequence_stride * int(sizeof(*features.packed_mask)));
   features.position_offsets = moved(features.position_offsets, first * int(sizeof(int)));
+  features.token_ranges = moved(features.token_ranges, first * 2 * int(sizeof(int)));
   features.lse = moved(features.lse, first * queries_of(source, call) * q_heads(source, call) * int(sizeof(float)));
   for (auto* side : {&own.k, &own.v}) {
     if (source.page_tokens > 0) break;  // sequences have tables, and one pool

@@ -1,6 +1,6 @@
-// Arguments of attention features, and of merge_contexts. FeatureArgs stand behind the other arguments of decode, merge
-// and reference if the plan has any feature or window. Plans with causal masking alone go without. The runtime includes
-// this very file.
+// Arguments of attention features, of merge_contexts and of mask_ranges. FeatureArgs stand behind the other arguments
+// of decode, merge and reference if the plan has any feature or window. Plans with causal masking alone go without. The
+// runtime includes this very file.
 //
 // Query heads are numbered through all KV heads. Strides count elements, and a stride of 0 makes one row serve all.
 // SPDX-License-Identifier: MIT
@@ -22,6 +22,7 @@ struct FeatureArgs {
   // Query i stands at token length - query_length + i + position_offset + position_offsets[sequence].
   int position_offset;
   const int* position_offsets;  // [sequence]; null: zeros
+  const int* token_ranges;      // [sequence] of the first token that its queries see, and of the token behind the last
   const float* slopes;          // alibi, mask_slopes: one slope a query head
   const float* sinks;           // one logit a query head; null: another call counts them
   float* lse;                   // [sequence][query][query head]: natural logarithm of the sum of exp(score)
@@ -40,6 +41,15 @@ struct MergeContextsArgs {
       sequences, queries, heads;
   Rows out;    // the output over the whole context, in the program's out type
   float* lse;  // the LSE over the whole context; null: not wanted
+};
+
+// Arguments of mask_ranges. The mask is that of FeatureArgs.
+struct MaskRangesArgs {
+  const u16* mask;
+  i64 mask_sequence_stride, mask_head_stride, mask_query_stride;
+  const int* lengths;          // tokens of each sequence; null: `tokens`
+  int tokens, queries, heads;  // queries of a sequence; query heads, or 1 if one mask serves all
+  int* token_ranges;           // [sequence] of two, as in FeatureArgs
 };
 
 // Arguments of a kernel with features.

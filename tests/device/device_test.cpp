@@ -8,6 +8,7 @@
 #include "tests/differential/codec/bulk.hpp"
 #include "tests/differential/codec/slots.hpp"
 #include "tests/differential/decode/append.hpp"
+#include "tests/differential/decode/features.hpp"
 #include "tests/differential/harness.hpp"
 #include "tests/differential/operations/copies.hpp"
 #include "tests/differential/operations/ropes.hpp"
@@ -302,6 +303,21 @@ TEST_CASE("token-major heads") {
         cases.back().token_heads = 8;
       }
   compare(cases, {0, 1, 3}, false);
+}
+
+TEST_CASE("features over token-major heads") {
+  const std::string arch = gpu()->backend()->info().arch;
+  if (!must(registry().require_arch(arch, {}))->has("bulk_copy")) return;  // said by the test above
+  const char* const all =
+      "softcap = 5.0\nwindow = [90, 4]\nfeatures = [\"mask\", \"mask_slopes\", \"sinks\", \"lse\", "
+      "\"position_offset\"]";
+  const std::vector<int> lengths = {900, 0, 1, 33, 128};
+  for (const FeatureCase& test : {FeatureCase{"q4_0", "q4_0", "features = [\"mask\"]", 4, 2, Layout::rows, 8},
+                                  FeatureCase{"q8_0", "kv4", all, 8, 1, Layout::rows, 8},
+                                  FeatureCase{"tbq3_0", "q5_1", all, 2, 3, Layout::rows, 8}}) {
+    FeatureJudge judge(gpu(), planned(registry(), test, arch), int(lengths.size()), 900);
+    for (const int blocks : {0, 1, 3, 17}) CHECK_MESSAGE(!judge.is_wrong(lengths, blocks), test.k, ", ", blocks);
+  }
 }
 
 TEST_CASE("every format with itself, planar") { compare(every_format(Layout::planar), {0}, false); }

@@ -26,6 +26,7 @@ const std::vector<Asked> kFeatures = {
     {"features = [\"sinks\"]", {"features/sinks.cuh", kRange}},
     {"features = [\"lse\"]", {"features/lse.cuh", kRange}},
     {"features = [\"position_offset\"]", {kRange}},
+    {"features = [\"token_ranges\"]", {kRange}},
     {"window = [63, -1]", {kRange}},
     {"softcap = 30.0", {"features/softcap.cuh", kRange}},
     {"hook = \"log_distance\"", {"features/hook.cuh", kRange}},

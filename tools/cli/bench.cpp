@@ -230,10 +230,13 @@ Result<KernelHarness> filled_harness(const Job& job, std::size_t i, const std::s
   const int queries = is_ragged        ? std::accumulate(counts.begin(), counts.end(), 0)
                       : counts.empty() ? problem.query_length
                                        : counts[0];
-  harness.set_features(random_features(problem.features,
-                                       {is_ragged ? 1 : shape.sequences, shape.kv_heads * problem.q_heads_per_kv,
-                                        queries, static_cast<int>(shape.tokens), is_ragged ? shape.sequences : 0},
-                                       11, 1));
+  FeatureInputs features = random_features(problem.features,
+                                           {is_ragged ? 1 : shape.sequences, shape.kv_heads * problem.q_heads_per_kv,
+                                            queries, static_cast<int>(shape.tokens), is_ragged ? shape.sequences : 0},
+                                           11, 1);
+  for (std::size_t i = 0; i < features.token_ranges.size(); ++i)  // all tokens, as the figures count them
+    features.token_ranges[i] = i % 2 == 0 ? 0 : static_cast<int>(shape.tokens);
+  harness.set_features(features);
   return std::move(harness);
 }
 

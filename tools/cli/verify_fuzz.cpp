@@ -34,6 +34,7 @@ const std::vector<std::pair<const char*, const char*>>& kinds() {
                                                                        {"mask", "\"mask\""},
                                                                        {"mask_slopes", "\"mask_slopes\""},
                                                                        {"packed_mask", "\"packed_mask\""},
+                                                                       {"token_ranges", "\"token_ranges\""},
                                                                        {"softcap", "softcap ="},
                                                                        {"position_offset", "\"position_"},
                                                                        {"sinks", "\"sinks\""},

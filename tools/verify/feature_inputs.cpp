@@ -59,6 +59,13 @@ FeatureInputs random_features(const FeatureSet& set, const FeatureShape& shape, 
       for (int s = 0; s < std::max(shape.sequences, shape.ragged_sequences); ++s)
         inputs.position_offsets.push_back(random.below(9) - 4);
   }
+  if (set.token_ranges)
+    for (int s = 0; s < std::max(shape.sequences, shape.ragged_sequences); ++s) {
+      const int a = random.below(shape.tokens + 1), b = random.below(shape.tokens + 1);
+      const bool hides_all = random.once_in(8);
+      inputs.token_ranges.push_back(random.once_in(3) ? 0 : std::min(a, b));
+      inputs.token_ranges.push_back(hides_all ? 0 : random.once_in(3) ? shape.tokens : std::max(a, b));
+    }
   if (set.has_slopes()) inputs.slopes = alibi_slopes(8, shape.q_heads).value();
   if (set.sinks)
     for (int h = 0; h < shape.q_heads; ++h) inputs.sinks.push_back(static_cast<float>(random.between(-10, 10)));
@@ -74,6 +81,10 @@ double ScoreRule::score(int head, int query, long long token, double score) cons
   if (causal_ && token > position) return -kInfinity;
   if (set_.window_left >= 0 && token < position - set_.window_left) return -kInfinity;
   if (set_.window_right >= 0 && token > position + set_.window_right) return -kInfinity;
+  if (set_.token_ranges) {
+    const auto at = static_cast<std::size_t>(2 * sequence_);
+    if (token < inputs_.token_ranges[at] || token >= inputs_.token_ranges[at + 1]) return -kInfinity;
+  }
   if (set_.packed_mask) {
     const long long bit = inputs_.packed_tokens ? token - (tokens_ - inputs_.packed_tokens) : token;
     if (bit >= 0 &&

@@ -23,9 +23,10 @@ struct FeatureInputs {
   int packed_tokens = 0;                   // last tokens of a sequence for which there are bits; 0: all
   int position_offset = 0;                 // tokens, added to the position of every query
   std::vector<int> position_offsets;       // tokens, added to the positions of each sequence's queries; or empty
-  std::vector<float> slopes;               // ALiBi's slope of each query head
-  std::vector<float> sinks;                // logit of each query head's sink
-  bool leaves_sinks = false;               // the call passes no sinks, though its program has the feature
+  std::vector<int> token_ranges;  // of each sequence: the first token that is seen, and the one behind the last
+  std::vector<float> slopes;      // ALiBi's slope of each query head
+  std::vector<float> sinks;       // logit of each query head's sink
+  bool leaves_sinks = false;      // the call passes no sinks, though its program has the feature
 };
 
 struct FeatureShape {

@@ -97,7 +97,7 @@ void draw_token_heads(Draw& draw, Uniform& random, const Registry& registry) {
   draw.token_heads = random.one_of(counts), draw.layout = Layout::rows;
   if (!random.once_in(kBroken)) draw.append = false;
   if (random.once_in(2)) {
-    draw.alibi = draw.mask = draw.mask_slopes = draw.packed_mask = draw.position_offset = false;
+    draw.alibi = draw.mask = draw.mask_slopes = draw.packed_mask = draw.token_ranges = draw.position_offset = false;
     draw.sinks = draw.lse = false;
     draw.softcap = 0, draw.window = {};
   }
@@ -233,6 +233,8 @@ FuzzCase fuzz_case(std::uint64_t seed, const Registry& registry, const std::vect
   // As were run-time query lengths.
   Uniform varlen(Uniform(seed ^ 0x5bd1e995).bits());
   if (varlen.once_in(6)) draw_varlen(draw, varlen);
+  // And ranges of tokens.
+  draw.token_ranges = Uniform(Uniform(seed ^ 0x9e3779b9).bits()).once_in(8);
   FuzzCase result;
   result.seed = seed;
   result.refusals = refusals(draw, registry), result.limits = limits(draw, registry);

@@ -39,9 +39,15 @@ bool certainly_fits(const Draw& draw, int heads, const Registry& registry) {
 
 std::string Draw::toml() const {
   std::vector<std::string> features;
-  const std::pair<bool, const char*> named[] = {
-      {causal, "causal"},           {alibi, "alibi"}, {mask, "mask"}, {mask_slopes, "mask_slopes"},
-      {packed_mask, "packed_mask"}, {sinks, "sinks"}, {lse, "lse"},   {position_offset, "position_offset"}};
+  const std::pair<bool, const char*> named[] = {{causal, "causal"},
+                                                {alibi, "alibi"},
+                                                {mask, "mask"},
+                                                {mask_slopes, "mask_slopes"},
+                                                {packed_mask, "packed_mask"},
+                                                {sinks, "sinks"},
+                                                {lse, "lse"},
+                                                {position_offset, "position_offset"},
+                                                {token_ranges, "token_ranges"}};
   for (const auto& [wanted, name] : named)
     if (wanted) features.push_back(fmt::format("\"{}\"", name));
   std::string text = fmt::format(

@@ -46,6 +46,7 @@ struct Draw {
   bool mask = false;
   bool mask_slopes = false;
   bool packed_mask = false;
+  bool token_ranges = false;
   bool position_offset = false;
   bool sinks = false;
   bool lse = false;
@@ -62,8 +63,8 @@ struct Draw {
   // Whether rows are whole blocks, in pages or not.
   bool is_of_rows() const { return (layout == Layout::paged ? page_layout : layout) == Layout::rows; }
   bool has_features() const {
-    return alibi || mask || mask_slopes || packed_mask || position_offset || sinks || lse || softcap > 0 ||
-           !window.empty();
+    return alibi || mask || mask_slopes || packed_mask || token_ranges || position_offset || sinks || lse ||
+           softcap > 0 || !window.empty();
   }
   std::string toml() const;
 };

@@ -140,6 +140,7 @@ Result<void> KernelHarness::prepare_features(Launch& launch) const {
   KV_CHECK(upload(mask, args.mask));
   KV_CHECK(upload(features_.packed_mask, args.packed_mask));
   KV_CHECK(upload(features_.position_offsets, args.position_offsets));
+  KV_CHECK(upload(features_.token_ranges, args.token_ranges));
   KV_CHECK(upload(features_.slopes, args.slopes));
   KV_CHECK(upload(features_.sinks, args.sinks));
   args.mask_sequence_stride = features_.mask_strides.sequence, args.mask_head_stride = features_.mask_strides.head,

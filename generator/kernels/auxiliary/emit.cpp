@@ -1,5 +1,5 @@
-// emit_rotate, emit_merge_contexts, emit_check, emit_probe, emit_clock: each writes a banner, a few constants and one
-// entry.
+// emit_rotate, emit_merge_contexts, emit_mask_ranges, emit_check, emit_probe, emit_clock: each writes a banner, a few
+// constants and one entry.
 // SPDX-License-Identifier: MIT
 #include "generator/kernels/auxiliary/emit.hpp"
 
@@ -60,6 +60,16 @@ Source emit_merge_contexts(const Problem& p, const Registry& registry) {
   w.line("{}\n{}\n}};\n", load_of(p.out_type, "load"), store_of(p.out_type));
   return finish(w, name, p.arch.name,
                 {"merge_contexts", "MergeContextsArgs", kWarpsOfRowKernels * 32, 0, sizeof(kv::MergeContextsArgs)});
+}
+
+Source emit_mask_ranges(const std::string& arch, const Registry& registry) {
+  constexpr int kThreads = 1024;
+  const std::string name = "mask_ranges." + arch;
+  Writer w = begin(registry, name, "which tokens a mask shows");
+  w.fragment("kernels/auxiliary/mask_ranges.cuh");
+  w.line("// ======== the plan ========\nnamespace kv {{\n\nstruct Plan {{");
+  w.line("  static constexpr int kThreads = {};\n}};\n", kThreads);
+  return finish(w, name, arch, {"mask_ranges", "MaskRangesArgs", kThreads, kThreads / 8, sizeof(kv::MaskRangesArgs)});
 }
 
 Source emit_check(const std::string& arch, const Registry& registry) {

@@ -13,6 +13,7 @@ namespace kvjit {
 Source emit_rotate(const Problem& problem, bool is_inverse, const Registry& registry);
 // Merges outputs over parts of a context into the output over all of it. The problem's features include lse.
 Source emit_merge_contexts(const Problem& problem, const Registry& registry);
+Source emit_mask_ranges(const std::string& arch, const Registry& registry);
 // Checks lengths, page tables and slots of a checked call before its kernels run.
 Source emit_check(const std::string& arch, const Registry& registry);
 // Reads bytes and does nothing with them. unroll: 16-byte loads that a lane has in flight.

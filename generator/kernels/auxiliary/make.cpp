@@ -17,6 +17,8 @@ Result<void> make_auxiliary(const FamilyInput& input, ProgramSource& program) {
   const auto& [problem, registry, shape] = input;
   KV_CHECK(make_rotations(input, program));
   if (problem.features.lse) program.kernels[Role::merge_contexts] = emit_merge_contexts(problem, registry);
+  if (problem.features.mask && problem.features.token_ranges)
+    program.kernels[Role::mask_ranges] = emit_mask_ranges(program.arch, registry);
   if (!problem.checks) return {};
   program.kernels[Role::check] = emit_check(program.arch, registry);
   program.decisions.push_back({"checks",

@@ -68,7 +68,8 @@ KV_DEVICE bool may_read_lengths_early(const Args& args) {
 }
 template <class Plan, HasVarlen Args>
 KV_DEVICE bool may_read_lengths_early(const Featured<Args>& args) {
-  return may_read_lengths_early<Plan>(static_cast<const Args&>(args)) && !args.features.position_offsets;
+  return may_read_lengths_early<Plan>(static_cast<const Args&>(args)) && !args.features.position_offsets &&
+         !args.features.token_ranges;
 }
 
 }  // namespace kv

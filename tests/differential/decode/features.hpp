@@ -151,6 +151,9 @@ class FeatureJudge {
                 bit = token - (length - new_tokens);
       if (bit >= 0) sees &= element(inputs.packed_mask, inputs.packed_strides, bit / 32) >> bit % 32 & 1;
     }
+    if (set.token_ranges)
+      sees &= token >= inputs.token_ranges[std::size_t(2 * sequence)] &&
+              token < inputs.token_ranges[std::size_t(2 * sequence + 1)];
     double sum = sees ? 0 : -kInfinity;
     if (set.has_hook()) sum -= 0.25 * std::log1p(std::abs(ahead));  // the formula of specs/hooks/log_distance.cuh
     if (set.alibi) sum += double(inputs.slopes[std::size_t(head)]) * ahead;

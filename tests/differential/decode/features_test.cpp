@@ -20,11 +20,13 @@ const FeatureCase kAlone[] = {{"kv4", "kv4", "softcap = 5.0"},
                               {"tbq3_0", "kv4", "features = [\"alibi\", \"causal\"]", 4, 2},
                               {"kv4", "kv4", "features = [\"packed_mask\"]", 1, 8},
                               {"kv4", "q8_0", "hook = \"log_distance\"\nfeatures = [\"causal\"]", 4, 3},
-                              {"q4_0", "q4_0", "features = [\"position_offset\", \"causal\"]", 2, 2}};
+                              {"q4_0", "q4_0", "features = [\"position_offset\", \"causal\"]", 2, 2},
+                              {"kv4", "kv3", "features = [\"token_ranges\"]", 4, 1}};
 
 const char* const kAll =
     "softcap = 5.0\nwindow = [90, 4]\nfeatures = [\"mask\", \"mask_slopes\", \"sinks\", \"lse\", \"packed_mask\", "
     "\"position_offset\"]";
+const char* const kRanged = "window = [90, 4]\nfeatures = [\"mask\", \"sinks\", \"lse\", \"token_ranges\"]";
 const char* const kAllCausal =
     "softcap = 5.0\nwindow = [90, -1]\nfeatures = [\"causal\", \"mask\", \"alibi\", \"sinks\", \"lse\"]";
 const FeatureCase kTogether[] = {
@@ -34,6 +36,7 @@ const FeatureCase kTogether[] = {
      3, 5},
     {"tbq4_0", "kv4", std::string(kAll) + "\nsparse_v = 1e-9", 8, 1},
     {"kv4", "tbq3_0", kAll, 4, 1, Layout::rows, 8},
+    {"kv4", "q4_0", kRanged, 2, 2},
 };
 
 template <class Cases>
@@ -73,6 +76,7 @@ TEST_CASE("features with token-major heads") {
   const FeatureCase cases[] = {
       {"q4_0", "q8_0", "features = [\"mask\"]", 4, 2, Layout::rows, 8},
       {"q4_1", "f16", kAllCausal, 2, 3, Layout::rows, 8},
+      {"q8_0", "q8_0", kRanged, 4, 2, Layout::rows, 8},
       {"q8_0", "q4_0", "hook = \"log_distance\"\nfeatures = [\"causal\"]", 4, 2, Layout::rows, 2}};
   for (const FeatureCase& test : cases)
     CHECK(planned(registry(), test, "sm_90a").source.kernels.at(Role::decode).text.str().find("TokenRing") !=
@@ -245,6 +249,8 @@ constexpr Mutation kMutations[] = {
     {0, "features/packed_mask.cuh", "bit & 31", "bit + 1 & 31"},
     {0, "features/packed_mask.cuh", "bit < 0 ||", ""},
     {0, "features/token_range.cuh", "at += args_.position_offset +", "at +="},
+    {5, "features/token_range.cuh", "if (at < least) at = least;", ""},
+    {5, "features/token_range.cuh", "if (at > most) at = most;", ""},
     {0, "features/token_range.cuh", "- kLeft, length", "- kLeft + 1, length"},
     {0, "features/token_range.cuh", "+ kRight + 1, length", "+ kRight, length"},
     {0, "features/sinks.cuh", "total.denominator * rescale_factor + exp2_fast(end.sink - row_max)",

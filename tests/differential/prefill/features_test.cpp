@@ -27,7 +27,8 @@ const FeatureCase kAlone[] = {
     {"kv4", "q8_0", "hook = \"log_distance\"\nfeatures = [\"causal\"]", 4, 70},
     {"f16", "f16", "head_dim = 512\nwindow = [200, -1]\nfeatures = [\"causal\", \"lse\"]", 4, 40},
     {"f16", "f16", "head_dim = 512\nsoftcap = 5.0\nfeatures = [\"mask\", \"sinks\"]", 2, 70},
-    {"q4_0", "q4_0", "features = [\"position_offset\", \"causal\"]", 4, 70}};
+    {"q4_0", "q4_0", "features = [\"position_offset\", \"causal\"]", 4, 70},
+    {"kv4", "q8_0", "window = [200, -1]\nfeatures = [\"token_ranges\"]", 4, 70}};
 
 const char* const kAll =
     "softcap = 5.0\nwindow = [200, 4]\nfeatures = [\"mask\", \"mask_slopes\", \"sinks\", \"lse\", \"packed_mask\", "

@@ -212,6 +212,66 @@ TEST_CASE("features: sinks, a mask and the logarithm of sums, and parts merged b
   CHECK(contains(other.error.message, "mask is given to program"));
 }
 
+TEST_CASE("ranges of tokens: found in a mask, and what is outside of them is not read") {
+  Session s;
+  std::string toml = spec("wht_signed", "planar");
+  toml.replace(toml.find("[attention]\n"), 12, "[attention]\nfeatures = [\"mask\", \"token_ranges\", \"lse\"]\n");
+  s.ok(s.program.open(s.context, toml.c_str(), nullptr, nullptr, s.error));
+  auto call = sized<kvjit_attention_call>();
+  call.sequences = 2, call.kv_heads = 1;
+  call.tokens = kTokens;
+  const auto storage = add_caches(s, call);
+  call.k.codes_sequence_stride = call.k.scales_sequence_stride = 0;  // both sequences read one cache
+  call.v.codes_sequence_stride = call.v.scales_sequence_stride = 0;
+  const auto q = s.upload(normal(2 * kGroup * kHeadDim, 5)), out = s.memory(q.bytes()), lse = s.memory(2 * kGroup * 4);
+  call.q = {q.get(), kGroup * kHeadDim, 0, kHeadDim};
+  call.out = {out.get(), kGroup * kHeadDim, 0, kHeadDim};
+  call.lse = static_cast<float*>(lse.get());
+  s.ok(kvjit_workspace_bytes(s.program.get(), &call, &call.workspace_bytes, &s.error));
+  const auto workspace = s.upload(std::vector<float>(call.workspace_bytes / sizeof(float)));
+  call.workspace = workspace.get();
+
+  // [sequence][head][token]: the first sequence sees tokens 30 to 59 by one head and 41 to 64 by the other; the second
+  // sees nothing.
+  std::vector<unsigned short> mask(2 * kGroup * kTokens, 0xfc00);
+  for (int t = 30; t < 60; ++t) mask[std::size_t(t)] = 0;
+  for (int t = 41; t < 65; ++t) mask[std::size_t(kTokens + t)] = 0;
+  auto masks = s.memory(mask.size() * 2), ranges = s.memory(4 * sizeof(int));
+  s.ok(kvjit_copy_to_device(s.context.get(), masks.get(), mask.data(), masks.bytes(), &s.error));
+  call.mask = masks.get();
+  call.mask_head_stride = kTokens, call.mask_sequence_stride = kGroup * kTokens;
+  auto* const numbers = static_cast<int*>(ranges.get());
+  CHECK(kvjit_attention(s.program.get(), &call, nullptr, &s.error) == KVJIT_BAD_INPUT);
+  CHECK(contains(s.error.message, "token_ranges is a null pointer"));
+  CHECK(kvjit_mask_ranges(s.program.get(), &call, nullptr, &s.error) == KVJIT_BAD_INPUT);
+  CHECK(contains(s.error.message, "token_ranges is a null pointer"));
+  s.ok(kvjit_mask_ranges(s.program.get(), &call, numbers, &s.error));
+  int found[4];
+  s.ok(kvjit_copy_to_host(s.context.get(), found, ranges.get(), sizeof found, &s.error));
+  CHECK(found[0] == 30);
+  CHECK(found[1] == 65);
+  CHECK(found[2] >= found[3]);
+  call.token_ranges = numbers;
+  for (const auto run : {kvjit_attention, kvjit_reference}) {
+    s.ok(run(s.program.get(), &call, nullptr, &s.error));
+    const auto sums = s.download(lse);
+    CHECK(std::exp(sums[0]) == doctest::Approx(30).epsilon(1e-5));  // in a cache of zeros the sum counts the tokens
+    CHECK(std::exp(sums[1]) == doctest::Approx(24).epsilon(1e-5));
+    CHECK(sums[2] == -INFINITY);
+  }
+  // A range hides what the mask shows.
+  const int narrow[4] = {40, 50, 0, kTokens};
+  s.ok(kvjit_copy_to_device(s.context.get(), ranges.get(), narrow, sizeof narrow, &s.error));
+  s.ok(kvjit_attention(s.program.get(), &call, nullptr, &s.error));
+  CHECK(std::exp(s.download(lse)[0]) == doctest::Approx(10).epsilon(1e-5));
+  CHECK(std::exp(s.download(lse)[1]) == doctest::Approx(9).epsilon(1e-5));
+
+  Session other;
+  other.ok(other.program.open(other.context, spec("none", "planar").c_str(), nullptr, nullptr, other.error));
+  CHECK(kvjit_mask_ranges(other.program.get(), &call, numbers, &other.error) == KVJIT_UNSUPPORTED);
+  CHECK(contains(other.error.message, "has no mask whose ranges could be found"));
+}
+
 TEST_CASE("numbers are checked as the types that kernels use, and outputs overlap nothing") {
   Session s;
   s.ok(s.program.open(s.context, spec("none", "planar").c_str(), nullptr, nullptr, s.error));

@@ -21,9 +21,11 @@ struct Given {
     source.id = "test";
     FeatureSet& set = source.features;
     set.mask = set.mask_slopes = set.packed_mask = set.position_offset = set.sinks = set.lse = true;
+    set.token_ranges = true;
     kv::FeatureArgs& args = call.features;
     args.mask = pointer<kv::u16>(64), args.packed_mask = pointer<kv::u32>(64), args.slopes = pointer<float>(64);
     args.sinks = pointer<float>(64), args.lse = pointer<float>(64), args.position_offsets = pointer<int>(64);
+    args.token_ranges = pointer<int>(64);
   }
 };
 
@@ -43,6 +45,7 @@ TEST_CASE("features: everything that is read is there") {
   CHECK(refusal([](Given& g) { g.call.features.position_offsets = nullptr; }).empty());
   CHECK(refusal([](Given& g) { g.call.features.mask = nullptr; }) == "mask is a null pointer");
   CHECK(refusal([](Given& g) { g.call.features.packed_mask = nullptr; }) == "packed_mask is a null pointer");
+  CHECK(refusal([](Given& g) { g.call.features.token_ranges = nullptr; }) == "token_ranges is a null pointer");
   CHECK(refusal([](Given& g) { g.call.features.slopes = nullptr; }) == "slopes is a null pointer");
   CHECK(refusal([](Given& g) { g.call.features.sinks = nullptr; }) == "sinks is a null pointer");
   CHECK(refusal([](Given& g) { g.call.features.lse = nullptr; }) == "lse is a null pointer");
@@ -56,6 +59,8 @@ TEST_CASE("features: everything that is read is there") {
 TEST_CASE("features: what is not read is refused by name") {
   CHECK(refusal([](Given& g) { g.source.features.mask = false; }) ==
         "mask is given to program test, which does not read it: attention.features = [\"mask\"]");
+  CHECK(refusal([](Given& g) { g.source.features.token_ranges = false; }) ==
+        "token_ranges is given to program test, which does not read it: attention.features = [\"token_ranges\"]");
   CHECK(refusal([](Given& g) { g.source.features.mask_slopes = false; }) ==
         "slopes is given to program test, which does not read it: attention.features = [\"alibi\" or "
         "\"mask_slopes\"]");
