@@ -82,6 +82,10 @@ Result<FeatureSet> resolve_features(const Spec& spec, const Registry& registry) 
   if (set.position_offset && spec.append)
     return fail(Code::unsupported, "append stores the new tokens, and position_offset says that the queries are others",
                 where, {"leave out one of the two"});
+  if (set.token_ranges && spec.append)
+    return fail(Code::unsupported,
+                "append stores new tokens as their tiles are read, and token_ranges leaves tiles out", where,
+                {"leave out one of the two"});
   return set;
 }
 

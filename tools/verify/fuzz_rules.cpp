@@ -101,10 +101,17 @@ bool can_take_heads(const Draw& draw, int heads, const Registry& registry) {
 // Several warps hold an output of more than 512 values, and each warp stages its own rows. So long rows may need more
 // shared memory than a block has.
 std::vector<std::string> limits(const Draw& draw, const Registry& registry) {
-  if (draw.token_heads > 0 && !certainly_fits(draw, draw.token_heads, registry)) return {"leave no block shape in"};
+  std::vector<std::string> says;
+  // The bytes of formats that are stated by numbers are left to the library.
+  if (draw.token_heads % 8 != 0 && (!draw.k.named || !draw.v.named)) says.emplace_back("bytes a token, no multiple of");
+  if (draw.token_heads > 0 && !certainly_fits(draw, draw.token_heads, registry)) {
+    says.emplace_back("leave no block shape in");
+    return says;
+  }
   const auto keys = draw.k.stored(registry);
-  if (!keys || keys->head_bytes(draw.k.dim) < 512 || draw.v.rotated_dim(registry) <= 512) return {};
-  return {"bytes of shared memory on"};
+  if (keys && keys->head_bytes(draw.k.dim) >= 512 && draw.v.rotated_dim(registry) > 512)
+    says.emplace_back("bytes of shared memory on");
+  return says;
 }
 
 std::vector<std::string> refusals(const Draw& draw, const Registry& registry) {
@@ -120,6 +127,7 @@ std::vector<std::string> refusals(const Draw& draw, const Registry& registry) {
   rule(draw.mask_slopes && !draw.mask, {"multiplies a mask that is not there"});
   rule(draw.mask_slopes && draw.alibi, {"both take the slopes"});
   rule(draw.append && draw.position_offset, {"append stores the new tokens"});
+  rule(draw.append && draw.token_ranges, {"append stores new tokens"});
   rule(draw.varlen && (draw.append || draw.token_heads > 0), {"with query_length = \"any\""});
   rule(draw.token_heads == 0 && is_too_wide(draw.v, registry), {"has no registers for"});
   if (draw.token_heads == 0) return says;

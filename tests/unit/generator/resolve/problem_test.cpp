@@ -123,6 +123,8 @@ TEST_CASE("features that contradict each other are refused at their line, with t
   CHECK(refused("features = [\"mask\", \"mask_slopes\", \"alibi\"]") == "alibi and mask_slopes both take the slopes");
   CHECK(refused("features = [\"position_offset\"]\nappend = true") ==
         "append stores the new tokens, and position_offset says that the queries are others");
+  CHECK(refused("features = [\"token_ranges\"]\nappend = true") ==
+        "append stores new tokens as their tiles are read, and token_ranges leaves tiles out");
   CHECK(resolved("[k]\nformat=\"f16\"\n[v]\nformat=\"f16\"\n[attention]\nwindow=[-1,-1]")->id ==
         resolved("[k]\nformat=\"f16\"\n[v]\nformat=\"f16\"")->id);
 }

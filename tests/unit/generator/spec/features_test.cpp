@@ -38,7 +38,8 @@ TEST_CASE("a set without anything is none, and each name makes it one") {
 TEST_CASE("ids are fit for file names") {
   FeatureSet set = every();
   set.softcap = 1e20;
-  CHECK(set.id() == "softcap1e20.window_100_2.alibi.mask.mask_slopes.packed_mask.position_offset.sinks.lse.");
+  CHECK(set.id() ==
+        "softcap1e20.window_100_2.alibi.mask.mask_slopes.packed_mask.position_offset.token_ranges.sinks.lse.");
 }
 
 TEST_CASE("tokens that the queries of a call see together") {
@@ -57,8 +58,9 @@ TEST_CASE("tokens that the queries of a call see together") {
 
 TEST_CASE("types are listed in the order in which scores change") {
   CHECK(feature_list(every(), false, 2) ==
-        "Features<SeenRange<2, 100, 2, true>, Softcap<SoftcapNumbers>, Alibi, Mask<true>, PackedMask, Sinks, Lse<2>>");
-  CHECK(feature_list(every(), true, 2).starts_with("Features<SeenRange<2, 100, 0, true>"));
+        "Features<SeenRange<2, 100, 2, true, true>, Softcap<SoftcapNumbers>, Alibi, Mask<true>, PackedMask, Sinks, "
+        "Lse<2>>");
+  CHECK(feature_list(every(), true, 2).starts_with("Features<SeenRange<2, 100, 0, true, true>"));
 }
 
 TEST_CASE("every fragment says what it costs") {
