@@ -74,7 +74,8 @@ class TileScheduler {
   // Do the lengths in memory differ from those of the schedule? Asked for up to kRemembered sequences, one a lane.
   static constexpr int kRemembered = 32;
   KV_DEVICE bool lengths_changed() const {
-    return args_.lengths && args_.sequences <= kRemembered && any(length_of_lane(0, args_.sequences) != length_);
+    return args_.lengths && args_.sequences <= kRemembered &&
+           any((is_alone() ? length_of(0) : length_of_lane(0, args_.sequences)) != length_);
   }
 
   // The number of a block's first tile among all tiles. The next block's begin() is its end.
@@ -166,6 +167,9 @@ class TileScheduler {
   }
   // Does the kernel make the schedule? Otherwise the host has made it.
   KV_DEVICE bool reads_lengths() const { return Seen::kCutsTiles || args_.lengths; }
+  // A single sequence needs no sums over lanes: they take half of the time in which a block makes its schedule. Where
+  // tiles are not cut, the host makes the schedule of most single sequences.
+  KV_DEVICE bool is_alone() const { return Seen::kCutsTiles && args_.sequences == 1; }
   // The first tile that is scheduled. A sequence of which no token is seen has one tile all the same: that of its last
   // token, or tile 0 if it is empty.
   KV_DEVICE int first_tile(int sequence, int length) const {
@@ -191,6 +195,10 @@ class TileScheduler {
   // Counts the tiles of one head of each sequence before `end`, each rounded up to a multiple of `multiple`.
   KV_DEVICE TileCount count(int end, u32 multiple) const {
     TileCount all{0, 0};
+    if (is_alone()) {
+      if (end > 0) all.sum = all.most = padded(u32(tiles_of(0, length_)), multiple);
+      return all;
+    }
     KV_NO_UNROLL
     for (int first = 0; first < end; first += 32) {
       const u32 mine = tiles_of_lane(first, end, first == 0 ? length_ : length_of_lane(first, end), multiple);
@@ -209,7 +217,7 @@ class TileScheduler {
     KV_DEVICE bool uniform(bool v) const { return warp_uniform(v); }
   };
   KV_DEVICE void make_schedule() {
-    length_ = length_of_lane(0, args_.sequences);
+    length_ = is_alone() ? length_of(0) : length_of_lane(0, args_.sequences);
     const Schedule schedule = choose_schedule(args_, LengthsInMemory{*this});
     tiles_per_block_ = schedule.tiles_per_block, blocks_with_one_more_ = schedule.blocks_with_one_more;
     multiple_ = schedule.multiple, end_ = schedule.end;
@@ -219,6 +227,10 @@ class TileScheduler {
   KV_DEVICE int find_sequence(u32 tile, u32& begin, u32& tiles_per_head, int& length) const {
     const u32 heads = u32(args_.kv_heads);
     begin = 0;
+    if (is_alone()) {
+      length = length_, tiles_per_head = padded(u32(tiles_of(0, length_)), multiple_);
+      return 0;
+    }
     KV_NO_UNROLL
     for (int first = 0; true; first += 32) {
       const int mine = first == 0 ? length_ : length_of_lane(first, args_.sequences);
@@ -248,7 +260,7 @@ class TileScheduler {
       blocks_with_one_more_;  // so many blocks, the first ones, have one tile more
   u32 multiple_,              // tiles of a batch-head are padded to a multiple of this
       end_;                   // tiles of the call, with padding
-  int length_;                // tokens of sequence lane(), as the schedule was made with them
+  int length_;                // tokens of sequence lane(), or of the only one, as the schedule was made with them
 };
 
 // The tile scheduler of a kernel's arguments. Plans with features have their own form (kernels/decode/features.cuh).

@@ -71,6 +71,19 @@ TEST_CASE("features together, many query rows") {
   check_cases(chunks);
 }
 
+// Each block makes the schedule of a single sequence by itself, if tiles may be cut.
+TEST_CASE("features that cut tiles, one sequence") {
+  const auto context = open_context(DeviceKind::cpu);
+  for (const FeatureCase& test : {kTogether[5], kAlone[5], kAlone[10]}) {
+    FeatureJudge judge(context, planned(registry(), test, "sm_90a"), 1, kCapacity);
+    INFO(test.keys);
+    for (const int length : {900, 128, 33, 1})
+      for (const int blocks : {1, 3, 17}) CHECK_FALSE(judge.is_wrong({length}, blocks));
+    if (judge.problem().features.token_ranges) judge.inputs.token_ranges = {300, 420};
+    for (const int blocks : {1, 3, 17}) CHECK_FALSE(judge.is_wrong({900}, blocks));
+  }
+}
+
 // A block takes all heads of a token: tiles of 32 and 16 tokens, masks and slopes of each head, windows that cut tiles.
 TEST_CASE("features with token-major heads") {
   const FeatureCase cases[] = {

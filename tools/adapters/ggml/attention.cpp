@@ -9,16 +9,6 @@
 namespace kvjit::plugin {
 namespace {
 
-const Policy& policy() {
-  static const Policy* const policy = [] {  // never destroyed: ggml's threads may outlive the statics
-    std::string why;
-    if (const auto chosen = Policy::choose(why)) return new Policy(*chosen);
-    say(why + "; only nodes that the device refuses are taken");
-    return new Policy();
-  }();
-  return *policy;
-}
-
 // Null if nobody but the device may serve the node.
 Server* candidate(ggml_backend_dev_t device, const Node& node, bool ggml_serves, std::string& why) {
   if (ggml_serves && !settings().takes_all && !policy().takes(node)) return why = "the policy", nullptr;

@@ -18,6 +18,7 @@ namespace kvjit::plugin {
   X(kvjit_copy_to_device)         \
   X(kvjit_workspace_bytes)        \
   X(kvjit_attention)              \
+  X(kvjit_mask_ranges)            \
   X(kvjit_alibi_slopes)
 
 struct Library {

@@ -70,18 +70,34 @@ std::string misfit(const Node& node) {
   return "";
 }
 
-std::string spec_of(const Node& node, int queries) {
+bool has_token_heads(const Node& node) {
+  constexpr std::size_t kAlignment = 16;  // of bulk copies, in bytes
+  constexpr int kMostHeads = 16;          // cache.token_heads (specs/docs/spec.md)
+  const auto fits = [](const ggml_tensor& side) {
+    const std::size_t row = ggml_row_size(side.type, side.ne[0]), token = row * std::size_t(side.ne[2]);
+    return side.nb[2] == row && side.nb[1] == token && token % kAlignment == 0 && side.nb[3] % kAlignment == 0 &&
+           reinterpret_cast<std::uintptr_t>(side.data) % kAlignment == 0;
+  };
+  return node.kv_heads() > 1 && node.kv_heads() <= kMostHeads && fits(*node.k) && fits(*node.v);
+}
+
+std::string spec_of(const Node& node, int queries, const Reading& reading) {
   std::vector<std::string> features;
   if (node.mask) features.emplace_back("\"mask\"");
   if (node.max_bias > 0) features.emplace_back("\"mask_slopes\"");
   if (node.sinks) features.emplace_back("\"sinks\"");
+  if (reading.token_ranges) features.emplace_back("\"token_ranges\"");
   return fmt::format(
-      "k = {{ format = \"{}\" }}\nv = {{ format = \"{}\" }}\ncache = {{ layout = \"rows\" }}\n[attention]\nhead_dim_k "
-      "= {}\n"
-      "head_dim_v = {}\nq_heads_per_kv = {}\nquery_length = {}\nq_type = \"f32\"\nout_type = \"f32\"\nsoftcap = {}\n"
+      "k = {{ format = \"{}\" }}\nv = {{ format = \"{}\" }}\n[cache]\nlayout = \"rows\"\n{}[attention]\n"
+      "head_dim_k = {}\nhead_dim_v = {}\nq_heads_per_kv = {}\n{}q_type = \"f32\"\nout_type = "
+      "\"f32\"\nsoftcap = {}\n"
       "features = [{}]\n",
-      ggml_type_name(node.k->type), ggml_type_name(node.v->type), node.k->ne[0], node.v->ne[0],
-      node.heads() / node.kv_heads(), queries, node.softcap, fmt::join(features, ", "));
+      ggml_type_name(node.k->type), ggml_type_name(node.v->type),
+      reading.token_heads ? fmt::format("token_heads = {}\n", node.kv_heads()) : "", node.k->ne[0], node.v->ne[0],
+      node.heads() / node.kv_heads(),
+      queries == kAnyQueries ? fmt::format("query_length = \"any\"\nmax_query_length = {}\n", kMostQueries)
+                             : fmt::format("query_length = {}\n", queries),
+      node.softcap, fmt::join(features, ", "));
 }
 
 kvjit_attention_call call_of(const Node& node, int first, int count) {

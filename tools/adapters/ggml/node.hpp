@@ -6,6 +6,7 @@
 //   out   [head_dim_v, heads, queries, sequences]   f32
 // SPDX-License-Identifier: MIT
 #pragma once
+#include <compare>
 #include <optional>
 #include <string>
 
@@ -30,8 +31,21 @@ std::optional<Node> read_node(const ggml_tensor* tensor);
 // Why no program is asked for such a node; "" if one may be.
 std::string misfit(const Node& node);
 
+// Whether the heads of a token lie side by side, as a program with token_heads needs (runtime/docs/caches.md).
+bool has_token_heads(const Node& node);
+
+// Instead of a number of queries: a program for any number of them, up to kMostQueries in a call.
+constexpr int kAnyQueries = 0, kMostQueries = 4096;
+
+// How a program reads the cache, as the policy wants it (policy.toml).
+struct Reading {
+  bool token_heads = false;   // all heads of a token at once
+  bool token_ranges = false;  // only tokens that the mask shows
+  auto operator<=>(const Reading&) const = default;
+};
+
 // The spec of the program that takes `queries` queries of the node at once. Equal texts are equal programs.
-std::string spec_of(const Node& node, int queries);
+std::string spec_of(const Node& node, int queries, const Reading& reading);
 
 // The arguments of a call over the queries [first, first + count). Slopes, workspace and stream are left to the caller.
 kvjit_attention_call call_of(const Node& node, int first, int count);

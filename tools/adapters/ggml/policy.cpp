@@ -13,6 +13,7 @@
 #include <toml++/toml.h>
 
 #include "embedded_policy.hpp"
+#include "settings.hpp"
 
 namespace kvjit::plugin {
 namespace {
@@ -44,6 +45,15 @@ bool read_range(const toml::table& rule, const char* key, const std::string& fil
   return true;
 }
 
+// A flag may be missing.
+bool read_flag(const toml::table& rule, const char* key, const std::string& file, bool& flag, std::string& why) {
+  const toml::node* const node = rule.get(key);
+  if (node && !node->is_boolean())
+    return why = fmt::format("{}: {} is neither true nor false", place_of(*node, file), key), false;
+  flag = rule[key].value_or(false);
+  return true;
+}
+
 }  // namespace
 
 std::optional<Policy> Policy::read(const std::string& toml, const std::string& file, std::string& why) {
@@ -58,7 +68,7 @@ std::optional<Policy> Policy::read(const std::string& toml, const std::string& f
   Policy policy;
   const toml::array* const rules = table["rule"].as_array();
   if (table.contains("rule") && !rules) return why = file + ": rule is no list of tables ([[rule]])", std::nullopt;
-  const std::set<std::string> keys = {"k", "v", "queries", "tokens", "head_dim"};
+  const std::set<std::string> keys = {"k", "v", "queries", "tokens", "head_dim", "token_heads", "token_ranges"};
   for (std::size_t i = 0; rules && i < rules->size(); ++i) {
     const toml::table* const one = rules->get(i)->as_table();
     if (!one) return why = file + ": a rule is no table", std::nullopt;
@@ -69,6 +79,9 @@ std::optional<Policy> Policy::read(const std::string& toml, const std::string& f
     if (!read_types(*one, "k", file, rule.k, why) || !read_types(*one, "v", file, rule.v, why) ||
         !read_range(*one, "queries", file, rule.queries, why) || !read_range(*one, "tokens", file, rule.tokens, why) ||
         !read_range(*one, "head_dim", file, rule.head_dim, why))
+      return std::nullopt;
+    if (!read_flag(*one, "token_heads", file, rule.reading.token_heads, why) ||
+        !read_flag(*one, "token_ranges", file, rule.reading.token_ranges, why))
       return std::nullopt;
     policy.rules_.push_back(std::move(rule));
   }
@@ -85,14 +98,33 @@ std::optional<Policy> Policy::choose(std::string& why) {
   return read(text.str(), file, why);
 }
 
-bool Policy::takes(const Node& node) const {
+const Policy::Rule* Policy::rule_of(const Node& node) const {
   const auto has = [](const std::vector<std::string>& types, const ggml_tensor* side) {
     return std::find(types.begin(), types.end(), ggml_type_name(side->type)) != types.end();
   };
-  return std::any_of(rules_.begin(), rules_.end(), [&](const Rule& rule) {
+  const auto at = std::find_if(rules_.begin(), rules_.end(), [&](const Rule& rule) {
     return has(rule.k, node.k) && has(rule.v, node.v) && rule.queries.has(node.queries()) &&
            rule.tokens.has(node.tokens()) && rule.head_dim.has(node.k->ne[0]) && rule.head_dim.has(node.v->ne[0]);
   });
+  return at == rules_.end() ? nullptr : &*at;
+}
+
+Reading Policy::reading_of(const Node& node) const {
+  const Rule* const rule = rule_of(node);
+  Reading reading = rule ? rule->reading : Reading{};
+  if (reading.token_heads) reading.token_heads = has_token_heads(node);
+  if (!node.mask) reading.token_ranges = false;
+  return reading;
+}
+
+const Policy& policy() {
+  static const Policy* const policy = [] {  // never destroyed: ggml's threads may outlive the statics
+    std::string why;
+    if (const auto chosen = Policy::choose(why)) return new Policy(*chosen);
+    say(why + "; only nodes that the device refuses are taken");
+    return new Policy();
+  }();
+  return *policy;
 }
 
 }  // namespace kvjit::plugin

@@ -8,9 +8,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <set>
 
 #include "own_file.hpp"
+#include "policy.hpp"
 #include "settings.hpp"
 #include "stats.hpp"
 #include "ways/cuda_driver.hpp"
@@ -51,6 +51,18 @@ int ordinal_of(ggml_backend_dev_t device) {
   return ordinal;
 }
 
+// The bundles of kernels beside the plugin: kvjit-ggml*.kvb, which `ninja bundles` makes.
+std::vector<std::string> own_bundles() {
+  std::vector<std::string> files;
+  std::error_code failed;
+  for (const auto& entry : std::filesystem::directory_iterator(own_folder(), failed)) {
+    const std::string name = entry.path().filename();
+    if (name.starts_with("kvjit-ggml") && name.ends_with(".kvb")) files.push_back(entry.path());
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
 }  // namespace
 
 Workspace::~Workspace() {
@@ -71,6 +83,31 @@ void* Workspace::memory(std::size_t bytes, std::string& why) {
     return why = text_of(error), nullptr;
   bytes_ = wanted;
   return fresh;
+}
+
+MaskRanges::~MaskRanges() {
+  for (const Block& block : blocks_) server_.library().kvjit_release(server_.context(), block.memory);
+  for (void* memory : outgrown_) server_.library().kvjit_release(server_.context(), memory);
+}
+
+const int* MaskRanges::of(const Node& node, kvjit_program* program, const kvjit_attention_call& call,
+                          std::string& why) {
+  const Key key{node.mask, call.sequences, call.tokens, call.queries};
+  if (const auto at = found_.find(key); at != found_.end()) return at->second;
+  const Library& library = server_.library();
+  kvjit_error error = empty_error();
+  if (blocks_.size() <= found_.size()) blocks_.emplace_back();
+  Block& block = blocks_[found_.size()];
+  if (block.sequences < call.sequences) {
+    void* fresh = nullptr;
+    const std::size_t bytes = 2 * sizeof(int) * std::size_t(call.sequences);
+    if (library.kvjit_allocate(server_.context(), bytes, &fresh, &error) != KVJIT_OK)
+      return why = text_of(error), nullptr;
+    if (block.memory) outgrown_.push_back(block.memory);
+    block = {static_cast<int*>(fresh), call.sequences};
+  }
+  if (library.kvjit_mask_ranges(program, &call, block.memory, &error) != KVJIT_OK) return why = text_of(error), nullptr;
+  return found_[key] = block.memory;
 }
 
 Server* Server::of(ggml_backend_dev_t device, std::string& why) {
@@ -104,9 +141,10 @@ Server* Server::open(ggml_backend_dev_t device, std::string& why) {
   options.size = sizeof options;
   options.device = ordinal < 0 ? KVJIT_DEVICE_CPU : KVJIT_DEVICE_GPU;
   options.ordinal = std::max(ordinal, 0);
-  const std::string bundle = own_folder() + "/kvjit-ggml.kvb";  // what `kvjit pack` made, if somebody did
-  const char* const bundles[] = {bundle.c_str()};
-  if (std::filesystem::exists(bundle)) options.bundles = bundles, options.bundle_count = 1;
+  const std::vector<std::string> files = own_bundles();
+  std::vector<const char*> bundles;
+  for (const std::string& file : files) bundles.push_back(file.c_str());
+  options.bundles = bundles.data(), options.bundle_count = int(bundles.size());
   options.log = [](void*, const char* message) {
     if (std::strncmp(message, "compiling ", 10) != 0) say(message);
   };
@@ -116,17 +154,19 @@ Server* Server::open(ggml_backend_dev_t device, std::string& why) {
   return new Server(*library, context, ordinal);  // never freed: graphs may hold its programs
 }
 
-std::vector<int> Server::chunks_of(int queries) {
-  std::vector<int> chunks;
-  if (queries <= kMostExact) return {queries};
-  for (int chunk = 64; queries > 0; chunk /= 2)
-    for (; queries >= chunk; queries -= chunk) chunks.push_back(chunk);
-  return chunks;
-}
-
-Server::Key Server::key_of(const Node& node, int queries) {
-  return {node.k->type, node.v->type,         int(node.k->ne[0]), int(node.v->ne[0]),    node.heads() / node.kv_heads(),
-          queries,      node.mask != nullptr, node.max_bias > 0,  node.sinks != nullptr, node.softcap};
+Server::Key Server::key_of(const Node& node, int queries, const Reading& reading) {
+  return {node.k->type,
+          node.v->type,
+          int(node.k->ne[0]),
+          int(node.v->ne[0]),
+          node.heads() / node.kv_heads(),
+          queries,
+          reading.token_heads ? node.kv_heads() : 0,
+          reading.token_ranges,
+          node.mask != nullptr,
+          node.max_bias > 0,
+          node.sinks != nullptr,
+          node.softcap};
 }
 
 void Server::finish(Entry& entry, kvjit_status status, const kvjit_error& error) {
@@ -139,16 +179,20 @@ void Server::finish(Entry& entry, kvjit_status status, const kvjit_error& error)
 }
 
 // The caller holds the lock.
-Server::Entry& Server::entry_of(const Node& node, int queries, bool may_wait) {
-  const auto [at, is_new] = programs_.try_emplace(key_of(node, queries));
+Server::Entry& Server::entry_of(const Node& node, int queries, const Reading& reading, bool may_wait) {
+  const auto [at, is_new] = programs_.try_emplace(key_of(node, queries, reading));
   Entry& entry = at->second;
   if (entry.answer != Answer::compiling) return entry;
   kvjit_error error = empty_error();
   if (is_new) {
-    const std::string spec = spec_of(node, queries);
-    entry.name = fmt::format("{}, {}, heads of {} and {}, {} query heads a KV head, {} queries",
-                             ggml_type_name(node.k->type), ggml_type_name(node.v->type), node.k->ne[0], node.v->ne[0],
-                             node.heads() / node.kv_heads(), queries);
+    entry.reading = reading;
+    const std::string spec = spec_of(node, queries, reading);
+    entry.name =
+        fmt::format("{}, {}, heads of {} and {}, {} query heads a KV head, {} queries{}{}",
+                    ggml_type_name(node.k->type), ggml_type_name(node.v->type), node.k->ne[0], node.v->ne[0],
+                    node.heads() / node.kv_heads(), queries == kAnyQueries ? "any number of" : std::to_string(queries),
+                    reading.token_heads ? fmt::format(", {} heads of a token at once", node.kv_heads()) : "",
+                    reading.token_ranges ? ", tokens that the mask shows" : "");
     const kvjit_status status = library_.kvjit_program_request(context_, spec.c_str(), "ggml", nullptr, nullptr,
                                                                nullptr, &entry.request, &error);
     if (status != KVJIT_OK) {
@@ -162,17 +206,25 @@ Server::Entry& Server::entry_of(const Node& node, int queries, bool may_wait) {
   return entry;
 }
 
+// The program that reads the cache as the policy wants it, once it is ready; else the plain one. Token-major heads are
+// refused for many query rows. The caller holds the lock.
+Server::Entry& Server::best_entry(const Node& node, bool may_wait) {
+  const int queries = node.queries() <= kMostExact ? node.queries() : kAnyQueries;
+  Reading reading = queries == kAnyQueries ? Reading{} : policy().reading_of(node);
+  if (reading.token_heads && entry_of(node, queries, reading, may_wait).answer == Answer::refused)
+    reading.token_heads = false;
+  if (reading != Reading{})
+    if (Entry& entry = entry_of(node, queries, reading, may_wait); entry.answer == Answer::ready) return entry;
+  return entry_of(node, queries, {}, may_wait);
+}
+
 Answer Server::ask(const Node& node, bool may_wait, std::string& why) {
   if (why = misfit(node); !why.empty()) return Answer::refused;
   const std::lock_guard guard(mutex_);
-  Answer answer = Answer::ready;
-  const std::vector<int> chunks = chunks_of(node.queries());
-  for (const int queries : std::set<int>(chunks.begin(), chunks.end())) {
-    const Entry& entry = entry_of(node, queries, may_wait);
-    if (entry.answer == Answer::refused) return why = entry.why, Answer::refused;
-    if (entry.answer == Answer::compiling) answer = Answer::compiling, why = "a program is being compiled";
-  }
-  return answer;
+  const Entry& entry = best_entry(node, may_wait);
+  if (entry.answer == Answer::refused) why = entry.why;
+  if (entry.answer == Answer::compiling) why = "a program is being compiled";
+  return entry.answer;
 }
 
 const float* Server::slopes(const Node& node, std::string& why) {
@@ -189,24 +241,23 @@ const float* Server::slopes(const Node& node, std::string& why) {
   return found = static_cast<const float*>(memory);
 }
 
-bool Server::attend(const Node& node, void* stream, Workspace& workspace, std::string& why) {
+bool Server::attend(const Node& node, void* stream, Workspace& workspace, MaskRanges& ranges, std::string& why) {
   const std::lock_guard guard(mutex_);
-  int first = 0;
-  for (const int queries : chunks_of(node.queries())) {
-    const Entry& entry = entry_of(node, queries, false);
-    if (entry.answer != Answer::ready) return why = "a program is not ready", false;
-    kvjit_attention_call call = call_of(node, first, queries);
+  const Entry& entry = best_entry(node, false);
+  if (entry.answer != Answer::ready) return why = "a program is not ready", false;
+  for (int first = 0; first < node.queries(); first += kMostQueries) {
+    kvjit_attention_call call = call_of(node, first, std::min(node.queries() - first, kMostQueries));
     call.stream = stream;
     if (node.max_bias > 0 && !(call.slopes = slopes(node, why))) return false;
+    if (entry.reading.token_ranges && !(call.token_ranges = ranges.of(node, entry.program, call, why))) return false;
     kvjit_error error = empty_error();
     if (library_.kvjit_workspace_bytes(entry.program, &call, &call.workspace_bytes, &error) != KVJIT_OK)
       return why = text_of(error), false;
     call.workspace = workspace.memory(call.workspace_bytes, why);
     if (!call.workspace) return false;
     if (library_.kvjit_attention(entry.program, &call, nullptr, &error) != KVJIT_OK) return why = text_of(error), false;
-    if (first == 0) stats().served(entry.name);
-    first += queries;
   }
+  stats().served(entry.name);
   return true;
 }
 

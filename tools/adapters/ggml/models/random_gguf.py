@@ -10,6 +10,7 @@ import argparse
 
 import gguf
 import numpy as np
+from byte_alphabet import byte_alphabet
 
 VOCABULARY = 256
 
@@ -39,7 +40,7 @@ def main():
     out.add_vocab_size(VOCABULARY)
     out.add_tokenizer_model("gpt2")
     out.add_tokenizer_pre("gpt-2")
-    characters = [chr(256 + i) for i in range(VOCABULARY)]
+    characters = byte_alphabet()
     out.add_token_list(characters)
     out.add_token_types([gguf.TokenType.NORMAL] * VOCABULARY)
     out.add_token_merges([f"{characters[0]} {characters[1]}"])

@@ -26,6 +26,7 @@ const CudaDriver* CudaDriver::open() {
     find(functions.cuEventCreate, "cuEventCreate");
     find(functions.cuStreamWaitEvent, "cuStreamWaitEvent");
     find(functions.cuEventRecord, "cuEventRecord");
+    find(functions.cuLaunchHostFunc, "cuLaunchHostFunc");
     return has_all ? &functions : nullptr;
   }();
   return driver;

@@ -14,6 +14,7 @@ struct CudaDriver {
   int (*cuEventCreate)(void** event, unsigned flags) = nullptr;
   int (*cuStreamWaitEvent)(void* stream, void* event, unsigned flags) = nullptr;
   int (*cuEventRecord)(void* event, void* stream) = nullptr;
+  int (*cuLaunchHostFunc)(void* stream, void (*function)(void*), void* data) = nullptr;  // for tests (join.hpp)
 
   static const CudaDriver* open();  // null if there is none
 };

@@ -120,7 +120,9 @@ ggml_status compute_in_parts(ggml_backend_t backend, GraphCompute compute, ggml_
 }
 
 ggml_status graph_compute(ggml_backend_t backend, ggml_cgraph* graph) {
-  const GraphCompute compute = backend_of(backend)->graph_compute;
+  const std::shared_ptr<Backend> own = backend_of(backend);
+  const GraphCompute compute = own->graph_compute;
+  if (own->join) own->join->begin_graph();
   if (decorated().way == Way::graph) return compute_in_parts(backend, compute, graph);
   ggml_backend_t const before = computing;
   computing = backend;

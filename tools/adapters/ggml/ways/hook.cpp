@@ -17,22 +17,36 @@ namespace {
 
 ggml_backend_reg_t hooked = nullptr;
 
-// device: ggml's number of the device. ggml_serves: ggml-cuda has a kernel for the node. launches: the node is to be
-// queued on `stream`, which may be captured; else the question is whether it would be.
+// The joins, by device and stream.
+std::mutex& joins_mutex() {
+  static auto& mutex = *new std::mutex;
+  return mutex;
+}
+std::unique_ptr<Join>& join_of(ggml_backend_dev_t device, void* stream) {
+  static auto& joins = *new std::map<std::pair<ggml_backend_dev_t, void*>, std::unique_ptr<Join>>;
+  return joins[{device, stream}];
+}
+
+// device: ggml's number of the device. tensor: null, if a graph begins on the stream. ggml_serves: ggml-cuda has a
+// kernel for the node. launches: the node is to be queued on `stream`, which may be captured; else the question is
+// whether it would be.
 bool serve(int device_number, void* stream, const ggml_tensor* tensor, bool ggml_serves, bool launches) {
+  ggml_backend_dev_t const device = ggml_backend_reg_dev_get(hooked, std::size_t(device_number));
+  if (!tensor) {
+    const std::lock_guard guard(joins_mutex());
+    if (const auto& join = join_of(device, stream)) join->begin_graph();
+    return false;
+  }
   const auto node = read_node(tensor);
   if (!node) return false;
-  ggml_backend_dev_t const device = ggml_backend_reg_dev_get(hooked, std::size_t(device_number));
   if (!launches) return is_served(device, *node, ggml_serves) && !ggml_serves;
   Server* const server = taker_of(device, *node, ggml_serves);
   if (!server) return false;
-  static auto& mutex = *new std::mutex;
-  static auto& joins = *new std::map<std::pair<Server*, void*>, std::unique_ptr<Join>>;  // by stream
   std::string why;
   Join* join = nullptr;
   {
-    const std::lock_guard guard(mutex);
-    auto& own = joins[{server, stream}];
+    const std::lock_guard guard(joins_mutex());
+    auto& own = join_of(device, stream);
     if (!own) own = Join::make(stream, *server, why);
     join = own.get();
   }

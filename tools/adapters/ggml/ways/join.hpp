@@ -20,22 +20,37 @@ class Join {
   // The join of a stream of ggml's, by events of the plugin's own.
   static std::unique_ptr<Join> make(void* stream, Server& server, std::string& why);
 
+  void begin_graph() { ranges_.begin_graph(); }  // a backend is about to compute another graph
   // Attends on the joined stream. False, and why, if that failed.
   bool attend(const Node& node, std::string& why);
 
  private:
-  explicit Join(Server& server) : server_(server), workspace_(server) {}
-  bool open_stream(std::string& why);
+  // An event that ggml's stream and streams of the plugin's know. ggml: null if the event is the plugin's own.
+  struct Event {
+    ggml_backend_event_t ggml = nullptr;
+    void* cuda = nullptr;
+  };
+  explicit Join(Server& server) : server_(server), workspace_(server), ranges_(server) {}
+  bool open(std::string& why);
+  bool create(Event& event, std::string& why);
+  bool ggml_records(const Event& event, std::string& why);
+  bool ggml_waits(const Event& event, std::string& why);
   bool enter(std::string& why);
   bool leave(std::string& why);
 
   Server& server_;
   Workspace workspace_;
+  MaskRanges ranges_;
   void *context_ = nullptr, *own_stream_ = nullptr;  // null: a CPU
-  ggml_backend_t backend_ = nullptr;                 // its events join the streams; or
-  void* stream_ = nullptr;                           // this stream is joined
-  ggml_backend_event_t ggml_before_ = nullptr, ggml_after_ = nullptr;
-  void *before_ = nullptr, *after_ = nullptr;  // the CUDA events of either kind
+  ggml_backend_t backend_ = nullptr;                 // ggml's stream is this backend's, or
+  void* stream_ = nullptr;                           // this one
+  Event before_, after_;
+#if KVJIT_PLUGIN_SLEEPS
+  // A build for tests: both streams sleep, so that work which does not wait for the other one comes too early.
+  bool sleep_ahead(std::string& why);
+  void* sleeping_stream_ = nullptr;
+  Event slept_;
+#endif
 };
 
 }  // namespace kvjit::plugin
