@@ -12,6 +12,7 @@ namespace kvjit::plugin {
   X(kvjit_context_create)         \
   X(kvjit_program_request)        \
   X(kvjit_request_wait)           \
+  X(kvjit_request_cancel)         \
   X(kvjit_request_destroy)        \
   X(kvjit_allocate)               \
   X(kvjit_release)                \

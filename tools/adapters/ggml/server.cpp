@@ -51,6 +51,20 @@ int ordinal_of(ggml_backend_dev_t device) {
   return ordinal;
 }
 
+// The servers that were opened, and why others were not. They are never destroyed: ggml's threads may outlive statics.
+struct Servers {
+  struct One {
+    Server* server = nullptr;
+    std::string why;
+  };
+  std::mutex mutex;
+  std::map<ggml_backend_dev_t, One> by_device;
+};
+Servers& all_servers() {
+  static auto& servers = *new Servers;
+  return servers;
+}
+
 // The bundles of kernels beside the plugin: kvjit-ggml*.kvb, which `ninja bundles` makes.
 std::vector<std::string> own_bundles() {
   std::vector<std::string> files;
@@ -110,16 +124,25 @@ const int* MaskRanges::of(const Node& node, kvjit_program* program, const kvjit_
   return found_[key] = block.memory;
 }
 
+void Server::end_requests() {
+  const std::lock_guard guard(all_servers().mutex);
+  for (const auto& [device, one] : all_servers().by_device) {
+    if (!one.server) continue;
+    Server& server = *one.server;
+    const std::lock_guard own_guard(server.mutex_);
+    for (const auto& [key, entry] : server.programs_) server.library_.kvjit_request_cancel(entry.request);
+    std::erase_if(server.programs_, [&](const auto& program) {
+      if (program.second.answer != Answer::compiling) return false;
+      server.library_.kvjit_request_destroy(program.second.request);  // waits until the compile has ended
+      return true;
+    });
+  }
+}
+
 Server* Server::of(ggml_backend_dev_t device, std::string& why) {
-  struct Found {
-    Server* server = nullptr;
-    std::string why;
-  };
-  static auto& mutex = *new std::mutex;
-  static auto& found = *new std::map<ggml_backend_dev_t, Found>;  // never destroyed, as the servers
-  const std::lock_guard guard(mutex);
-  const auto [at, is_new] = found.try_emplace(device);
-  Found& own = at->second;
+  const std::lock_guard guard(all_servers().mutex);
+  const auto [at, is_new] = all_servers().by_device.try_emplace(device);
+  Servers::One& own = at->second;
   if (is_new && !(own.server = open(device, own.why))) say(own.why + "; ggml stays as it is");
   if (!own.server) why = own.why;
   return own.server;
@@ -176,6 +199,9 @@ void Server::finish(Entry& entry, kvjit_status status, const kvjit_error& error)
   if (status != KVJIT_OK && status != KVJIT_UNSUPPORTED) say(entry.name + ": " + entry.why);
   library_.kvjit_request_destroy(entry.request);
   entry.request = nullptr;
+  // Handlers run in the reverse order, and the compiler's library, which registers its own, has been loaded by now.
+  static const int registered = std::atexit(&Server::end_requests);
+  (void)registered;
 }
 
 // The caller holds the lock.

@@ -78,6 +78,10 @@ class Server {
   // Queues the node on a stream. False, and why, if a call was refused; then the output may be partly written.
   bool attend(const Node& node, void* stream, Workspace& workspace, MaskRanges& ranges, std::string& why);
 
+  // Ends the compiles under way, of all servers. A compiler must not work while the process takes its library down.
+  // What was not ready is requested again when it is asked for.
+  static void end_requests();
+
   bool is_gpu() const { return ordinal_ >= 0; }
   int ordinal() const { return ordinal_; }
   const Library& library() const { return library_; }

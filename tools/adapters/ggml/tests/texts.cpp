@@ -95,7 +95,7 @@ class Session {
 
   // Decodes tokens of several sequences as one batch.
   void feed(const Feed& feed) {
-    llama_batch batch = llama_batch_init(kContextTokens, 0, 1);
+    llama_batch batch = llama_batch_init(int(llama_n_batch(context())), 0, 1);
     std::vector<int> ends;
     for (const auto& [id, tokens] : feed) {
       for (const llama_token token : tokens) {

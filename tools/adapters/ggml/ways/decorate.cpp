@@ -132,6 +132,7 @@ ggml_status graph_compute(ggml_backend_t backend, ggml_cgraph* graph) {
 }
 
 void free_backend(ggml_backend_t backend) {
+  Server::end_requests();  // the process may end behind this
   const std::shared_ptr<Backend> own = backend_of(backend);
   {
     const std::lock_guard guard(decorated().mutex);
