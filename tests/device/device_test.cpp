@@ -320,6 +320,20 @@ TEST_CASE("features over token-major heads") {
   }
 }
 
+TEST_CASE("ranges of tokens: one sequence, several, and token-major heads") {
+  const std::string arch = gpu()->backend()->info().arch;
+  const bool has_heads = must(registry().require_arch(arch, {}))->has("bulk_copy");
+  const char* const ranged = "window = [90, 4]\nfeatures = [\"mask\", \"sinks\", \"lse\", \"token_ranges\"]";
+  std::vector<FeatureCase> cases = {{"kv4", "q4_0", ranged, 2, 2},
+                                    {"f16", "q8_0", "features = [\"token_ranges\"]", 4, 1, Layout::rows}};
+  if (has_heads) cases.push_back({"q8_0", "q8_0", ranged, 4, 2, Layout::rows, 8});
+  for (const FeatureCase& test : cases)
+    for (const std::vector<int>& lengths : {std::vector<int>{900, 0, 1, 33, 128}, std::vector<int>{900}}) {
+      FeatureJudge judge(gpu(), planned(registry(), test, arch), int(lengths.size()), 900);
+      for (const int blocks : {0, 1, 3, 17}) CHECK_MESSAGE(!judge.is_wrong(lengths, blocks), test.keys, ", ", blocks);
+    }
+}
+
 TEST_CASE("every format with itself, planar") { compare(every_format(Layout::planar), {0}, false); }
 
 TEST_CASE("every format with itself, rows") { compare(every_format(Layout::rows), {4}, false); }
