@@ -27,6 +27,16 @@ std::string domain_name(const Format& f, int head_dim) {
   return name;
 }
 
+// A kernel that nothing but the threads of its block and its arch decides. Kernel, fragment and entry have one name.
+Source emit_of_threads(const Registry& registry, const std::string& arch, const char* does, const Entry& entry) {
+  const std::string name = entry.family + "." + arch;
+  Writer w = begin(registry, name, does);
+  w.fragment("kernels/auxiliary/" + entry.family + ".cuh");
+  w.line("// ======== the plan ========\nnamespace kv {{\n\nstruct Plan {{");
+  w.line("  static constexpr int kThreads = {};\n}};\n", entry.threads);
+  return finish(w, name, arch, entry);
+}
+
 }  // namespace
 
 Source emit_rotate(const Problem& p, bool is_inverse, const Registry& registry) {
@@ -64,22 +74,13 @@ Source emit_merge_contexts(const Problem& p, const Registry& registry) {
 
 Source emit_mask_ranges(const std::string& arch, const Registry& registry) {
   constexpr int kThreads = 1024;
-  const std::string name = "mask_ranges." + arch;
-  Writer w = begin(registry, name, "which tokens a mask shows");
-  w.fragment("kernels/auxiliary/mask_ranges.cuh");
-  w.line("// ======== the plan ========\nnamespace kv {{\n\nstruct Plan {{");
-  w.line("  static constexpr int kThreads = {};\n}};\n", kThreads);
-  return finish(w, name, arch, {"mask_ranges", "MaskRangesArgs", kThreads, kThreads / 8, sizeof(kv::MaskRangesArgs)});
+  return emit_of_threads(registry, arch, "which tokens a mask shows",
+                         {"mask_ranges", "MaskRangesArgs", kThreads, kThreads / 8, sizeof(kv::MaskRangesArgs)});
 }
 
 Source emit_check(const std::string& arch, const Registry& registry) {
-  constexpr int kThreads = 256;
-  const std::string name = "check." + arch;
-  Writer w = begin(registry, name, "lengths, page tables and slots of a call");
-  w.fragment("kernels/auxiliary/check.cuh");
-  w.line("// ======== the plan ========\nnamespace kv {{\n\nstruct Plan {{");
-  w.line("  static constexpr int kThreads = {};\n}};\n", kThreads);
-  return finish(w, name, arch, {"check", "CheckArgs", kThreads, 0, sizeof(kv::CheckArgs)});
+  return emit_of_threads(registry, arch, "lengths, page tables and slots of a call",
+                         {"check", "CheckArgs", 256, 0, sizeof(kv::CheckArgs)});
 }
 
 Source emit_probe(int unroll, const std::string& arch, const Registry& registry) {

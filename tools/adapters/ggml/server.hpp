@@ -78,8 +78,8 @@ class Server {
   // Queues the node on a stream. False, and why, if a call was refused; then the output may be partly written.
   bool attend(const Node& node, void* stream, Workspace& workspace, MaskRanges& ranges, std::string& why);
 
-  // Ends the compiles under way, of all servers. A compiler must not work while the process takes its library down.
-  // What was not ready is requested again when it is asked for.
+  // Ends the compiles under way, of all servers: a compiler must not work while the process unloads its library. A
+  // program that was not ready is requested again when a node asks for it.
   static void end_requests();
 
   bool is_gpu() const { return ordinal_ >= 0; }

@@ -39,7 +39,7 @@ void require(bool is_right, const std::string& message) {
   if (!is_right) throw std::runtime_error(message);
 }
 
-// What the sessions of a scenario are made from.
+// A Setup holds the model, the text and the parameters that the sessions of a scenario are made from.
 struct Setup {
   llama_model* model = nullptr;
   Tokens text;
@@ -232,7 +232,7 @@ Texts state(const Setup& setup) {
   return second.texts();
 }
 
-// Of four sequences, of which three are idle, the last one goes on, and then the first one.
+// One of four sequences generates while the other three are idle: first the last one, then the first one.
 Texts idle(const Setup& setup) {
   using Clock = std::chrono::steady_clock;
   const bool is_long = setup.idle_tokens > kContextTokens;
