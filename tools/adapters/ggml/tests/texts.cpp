@@ -33,6 +33,7 @@ using Feed = std::vector<std::pair<llama_seq_id, Tokens>>;
 
 constexpr int kContextTokens = 2048, kSequences = 4, kSteps = 16;
 constexpr int kPromptTokens = 128, kOddPromptTokens = 300, kSuffixTokens = 4;
+constexpr int kStepsToRecapture = 288;  // llama.cpp captures a CUDA graph anew whenever the cache grew by 256 tokens
 constexpr int kUbatchTokens = 32, kWideUbatchTokens = 128, kLongUbatchTokens = 512;
 
 void require(bool is_right, const std::string& message) {
@@ -48,6 +49,8 @@ struct Setup {
   int idle_tokens = 256;
 
   const llama_vocab* vocabulary() const { return llama_model_get_vocab(model); }
+  bool times_steps() const { return idle_tokens > kContextTokens; }
+  int context_tokens() const { return times_steps() ? kSequences * (idle_tokens + kStepsToRecapture) : kContextTokens; }
   Tokens prompt(int offset, int count) const {
     Tokens all;
     for (int i = 0; i < count; ++i) all.push_back(text[std::size_t(offset + i) % text.size()]);
@@ -76,7 +79,7 @@ class Session {
 
   explicit Session(const Setup& setup, int ubatch = kUbatchTokens) : setup_(setup) {
     llama_context_params params = llama_context_default_params();
-    params.n_ctx = params.n_batch = unsigned(std::max(kContextTokens, kSequences * (setup.idle_tokens + 256)));
+    params.n_ctx = params.n_batch = unsigned(setup.context_tokens());
     params.n_ubatch = unsigned(ubatch);
     params.n_seq_max = kSequences;
     params.n_threads = params.n_threads_batch = 2;
@@ -232,14 +235,14 @@ Texts state(const Setup& setup) {
   return second.texts();
 }
 
-// One of four sequences generates while the other three are idle: first the last one, then the first one.
+// One of four sequences generates while the other three are idle: first the last one, then the first one. Where steps
+// are timed, they come behind the next capture of a CUDA graph, so that programs compiled meanwhile are in it.
 Texts idle(const Setup& setup) {
   using Clock = std::chrono::steady_clock;
-  const bool is_long = setup.idle_tokens > kContextTokens;
-  Session session(setup, is_long ? kLongUbatchTokens : kUbatchTokens);
+  Session session(setup, setup.times_steps() ? kLongUbatchTokens : kUbatchTokens);
   for (int i = 0; i < kSequences; ++i) session.feed({{i, setup.prompt(700 * i, setup.idle_tokens)}});
   for (const llama_seq_id id : {kSequences - 1, 0}) {
-    session.generate({id});
+    session.generate({id}, setup.times_steps() ? kStepsToRecapture : kSteps);
     const auto began = Clock::now();
     session.generate({id});
     const double ms = std::chrono::duration<double, std::milli>(Clock::now() - began).count();
