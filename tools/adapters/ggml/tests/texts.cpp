@@ -6,9 +6,10 @@
 //
 // Prompts are tokens of FILE. A scenario is a name of kScenarios, and words after it, each behind a `+`: `unified` puts
 // all sequences into one stream of the cache, `full` gives sliding windows a cache of full size. A line of stdout has
-// the scenario and the text of each sequence. --margins says on stderr by how much each token leads. The exit status is
-// 1 if a scenario contradicts itself. --idle is the number of tokens of each sequence of the scenario `idle`, which
-// says on stderr how long a step takes. The offsets of prompts are such that no token of tinylm is near a tie.
+// the scenario and the text of each sequence. Stderr has what the backends were built with. --margins says on stderr by
+// how much each token leads. The exit status is 1 if a scenario contradicts itself. --idle is the number of tokens of
+// each sequence of the scenario `idle`, which says on stderr how long a step takes. The offsets of prompts are such
+// that no token of tinylm is near a tie.
 // SPDX-License-Identifier: MIT
 #include <ggml-backend.h>
 #include <llama.h>
@@ -98,7 +99,9 @@ class Session {
 
   // Decodes tokens of several sequences as one batch.
   void feed(const Feed& feed) {
-    llama_batch batch = llama_batch_init(int(llama_n_batch(context())), 0, 1);
+    int count = 0;
+    for (const auto& [id, tokens] : feed) count += int(tokens.size());
+    llama_batch batch = llama_batch_init(count, 0, 1);
     std::vector<int> ends;
     for (const auto& [id, tokens] : feed) {
       for (const llama_token token : tokens) {
@@ -243,10 +246,14 @@ Texts idle(const Setup& setup) {
   for (int i = 0; i < kSequences; ++i) session.feed({{i, setup.prompt(700 * i, setup.idle_tokens)}});
   for (const llama_seq_id id : {kSequences - 1, 0}) {
     session.generate({id}, setup.times_steps() ? kStepsToRecapture : kSteps);
-    const auto began = Clock::now();
-    session.generate({id});
-    const double ms = std::chrono::duration<double, std::milli>(Clock::now() - began).count();
-    std::fprintf(stderr, "idle: sequence %d: %.3f ms a step\n", id, ms / kSteps);
+    std::vector<double> ms;
+    for (int step = 0; step < kSteps; ++step) {
+      const auto began = Clock::now();
+      session.generate({id}, 1);
+      ms.push_back(std::chrono::duration<double, std::milli>(Clock::now() - began).count());
+    }
+    std::sort(ms.begin(), ms.end());
+    std::fprintf(stderr, "idle: sequence %d: %.3f ms a step, the median of %d\n", id, ms[ms.size() / 2], kSteps);
   }
   return session.texts();
 }
@@ -310,6 +317,7 @@ void run_all(const std::vector<std::string>& arguments) {
   const std::unique_ptr<llama_model, decltype(&llama_model_free)> model(
       llama_model_load_from_file(words[0].c_str(), params), llama_model_free);
   require(model != nullptr, words[0] + " cannot be loaded");
+  std::fprintf(stderr, "system: %s\n", llama_print_system_info());
   setup.model = model.get();
   setup.text.resize(text.size());
   const int count = llama_tokenize(setup.vocabulary(), text.data(), int(text.size()), setup.text.data(),
