@@ -1,0 +1,117 @@
+"""Caches of K and V in device memory.
+
+`Cache` has room for a number of tokens of each sequence. `PagedCache` is a pool of pages, which block tables give to
+sequences. Both allocate their memory, or lay themselves out in memory that the caller brings.
+SPDX-License-Identifier: MIT
+"""
+import ctypes as c
+
+from . import _abi, arrays, errors
+from .library import Closable, call, functions
+from .program import SIDES
+
+
+
+def _layout(program, side, sequences, heads, capacity, base):
+    """(kvjit_side, bytes) of kvjit_cache_layout."""
+    found, bytes = _abi.Side(), c.c_size_t()
+    call(functions.kvjit_cache_layout, program._open().value, SIDES[side], sequences, heads, capacity, base,
+         c.byref(found), c.byref(bytes))
+    return found, bytes.value
+
+
+class _Base(Closable):
+    """What both caches share: the memory, and K and V as the library takes them."""
+
+    def __init__(self, program, sequences, kv_heads, capacity, memory, scales):
+        if min(sequences, kv_heads, capacity) < 1:
+            raise errors.ArrayError("sequences, KV heads and tokens of a cache are at least 1 each")
+        if program.token_heads and program.token_heads != kv_heads:
+            raise errors.ArrayError(f"the spec has cache.token_heads = {program.token_heads}, the cache {kv_heads} KV "
+                                    "heads")
+        self.program, self.kv_heads, self.capacity = program, kv_heads, capacity
+        self.k_tensor_scale, self.v_tensor_scale = scales
+        sizes = [_layout(program, side, sequences, kv_heads, capacity, None)[1] for side in SIDES]
+        if memory is None:
+            memory = [arrays.Array(program.context, [size], "u8") for size in sizes]
+        self._memory = []
+        self._sides = {}
+        for side, given, size in zip(SIDES, memory, sizes):
+            view = arrays.check(given, f"the memory of {side}", dtypes=["u8"], device=program.device, shape=[None])
+            if view.shape[0] < size:
+                raise errors.ArrayError(f"the memory of {side} has {view.shape[0]} bytes; {size} are needed")
+            if view.shape[0] > 1 and view.strides[0] != 1:
+                raise errors.ArrayError(f"the memory of {side} is not dense")
+            self._memory.append(view)
+            self._sides[side] = _layout(program, side, sequences, kv_heads, capacity, view.data)[0]
+        self.nbytes = sum(sizes)
+        self._owned = program._open()
+
+    @staticmethod
+    def _sizes(program, sequences, kv_heads, capacity):
+        return tuple(_layout(program, side, sequences, kv_heads, capacity, None)[1] for side in SIDES)
+
+    def side(self, name):
+        """kvjit_side of "k" or "v"."""
+        self._open()
+        self.program._open()
+        for view in self._memory:
+            if isinstance(view.owner, arrays.Array):
+                view.owner._open()
+        return self._sides[name]
+
+    def tensor_scale(self, side):
+        return self.k_tensor_scale if side == "k" else self.v_tensor_scale
+
+    def close(self):
+        """Frees the memory that the cache allocated, behind the work that uses it."""
+        super().close()
+        self._memory.clear()
+
+
+class Cache(_Base):
+    """K and V of some sequences, each of up to `capacity` tokens.
+
+    Args:
+        program: a Program of layout planar or rows.
+        sequences, kv_heads, capacity: sizes; capacity counts tokens of a sequence.
+        memory: two arrays of bytes, for K and for V, at least `Cache.sizes(...)` long; None: allocated.
+        k_tensor_scale, v_tensor_scale: of formats with one scale for the whole tensor (fp8): value = number * scale.
+
+    Attributes:
+        tokens: how many tokens of each sequence `append` has stored. It may be set, e.g. to 0 to start again.
+        nbytes: the memory, bytes.
+    """
+
+    def __init__(self, program, *, sequences=1, kv_heads, capacity, memory=None, k_tensor_scale=1.0,
+                 v_tensor_scale=1.0):
+        if program.is_paged:
+            raise errors.UsageError("the program has layout paged; PagedCache is its cache")
+        super().__init__(program, sequences, kv_heads, capacity, memory, (k_tensor_scale, v_tensor_scale))
+        self.sequences, self.tokens = sequences, 0
+
+    @staticmethod
+    def sizes(program, *, sequences=1, kv_heads, capacity):
+        """Bytes of the memory of K and of V."""
+        return _Base._sizes(program, sequences, kv_heads, capacity)
+
+
+class PagedCache(_Base):
+    """A pool of pages for K and V. Page p has the slots p * page_tokens to (p + 1) * page_tokens - 1.
+
+    Args:
+        program: a Program of layout paged.
+        pages, kv_heads: sizes; a page holds `program.page_tokens` tokens of all heads.
+        memory: two arrays of bytes, for K and for V; None: allocated.
+    """
+
+    def __init__(self, program, *, pages, kv_heads, memory=None, k_tensor_scale=1.0, v_tensor_scale=1.0):
+        if not program.is_paged:
+            raise errors.UsageError("the program's layout is not paged; Cache is its cache")
+        super().__init__(program, 1, kv_heads, pages * program.page_tokens, memory, (k_tensor_scale, v_tensor_scale))
+        self.pages = pages
+
+    @staticmethod
+    def sizes(program, *, pages, kv_heads):
+        """Bytes of the memory of K and of V."""
+        return _Base._sizes(program, 1, kv_heads, pages * program.page_tokens)

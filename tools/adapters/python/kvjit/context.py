@@ -1,0 +1,126 @@
+"""Contexts: one device each, with its compiler and its store of kernels.
+
+Most programs never make one: `Program(spec, device="cuda:0")` uses the default context of its device, which lives until
+the process ends.
+SPDX-License-Identifier: MIT
+"""
+import ctypes as c
+import dataclasses
+import pathlib
+import threading
+
+from . import _abi, arrays, errors
+from .library import Closable, Handle, call, functions, sized
+
+BUNDLES = pathlib.Path(__file__).parent / "bundles"
+
+
+def struct_dict(value):
+    """The members of a struct of the library, without its size; texts are decoded."""
+    members = {name: getattr(value, name) for name, *_ in value._fields_ if name != "size"}
+    return {name: member.decode() if isinstance(member, bytes) else member for name, member in members.items()}
+
+
+@dataclasses.dataclass(frozen=True)
+class Device:
+    """A device: `memory_bytes` is 0 and `driver_version` is 0 on the CPU back-end; 13000 is driver 13.0."""
+    name: str
+    arch: str
+    is_gpu: bool
+    multiprocessors: int
+    driver_version: int
+    memory_bytes: int
+
+
+def _strings(values):
+    return (c.c_char_p * len(values))(*(str(value).encode() for value in values)) if values else None
+
+
+class Context(Closable):
+    """A device with its kernels.
+
+    Args:
+        device: "cuda:0" ..., "cpu" for the CPU back-end, or None: a GPU if there is one, else the CPU back-end. The
+            CPU back-end is slow and meant for tests.
+        cache_dir: the folder of compiled kernels; "off": memory only; None: the user's cache folder.
+        bundles: files of `kvjit pack`, searched before the folder. Those of the wheel are added.
+        specs_dirs: folders with formats, hooks and tuning of the caller's.
+        trusted_keys: public keys of 64 hex digits; then every bundle must be signed by one of them.
+        log: a function that gets warnings and progress, a str each, from any thread.
+
+    Raises:
+        kvjit.UnavailableError: no such device.
+    """
+
+    def __init__(self, device=None, *, cache_dir=None, bundles=(), specs_dirs=(), trusted_keys=(), log=None):
+        kind, ordinal = parse_device(device)
+        options = sized(_abi.ContextOptions)
+        options.device, options.ordinal = kind, ordinal
+        options.cache_dir = str(cache_dir).encode() if cache_dir is not None else None
+        packaged = [] if trusted_keys else sorted(BUNDLES.glob("*.kvb"))
+        keeps = []
+        for name, values in (("bundles", [*bundles, *packaged]), ("specs_dirs", list(specs_dirs)),
+                             ("trusted_keys", list(trusted_keys))):
+            strings = _strings(values)
+            keeps.append(strings)
+            setattr(options, name, c.cast(strings, c.c_void_p))
+            count = {"bundles": "bundle_count", "specs_dirs": "specs_dir_count", "trusted_keys": "trusted_key_count"}
+            setattr(options, count[name], len(values))
+        if log is not None:
+            options.log = type(options.log)(lambda user, message: log(message.decode(errors="replace")))
+            keeps.append(options.log)
+        self._owned = Handle(functions.kvjit_context_create, functions.kvjit_context_destroy, c.byref(options),
+                             keeps=tuple(keeps))
+        info = sized(_abi.DeviceInfo)
+        call(functions.kvjit_context_device, self._owned.value, c.byref(info))
+        members = struct_dict(info)
+        self.info = Device(**(members | {"is_gpu": bool(members["is_gpu"])}))
+        self.device = f"cuda:{ordinal}" if self.info.is_gpu else "cpu"
+
+    def seal(self):
+        """Forbids compiling from now on: a call that needs a kernel which no store has raises SealedError."""
+        call(functions.kvjit_seal, self._open().value)
+
+    def stats(self):
+        """Where kernels came from: a dict of the members of kvjit_stats."""
+        stats = sized(_abi.Stats)
+        call(functions.kvjit_context_stats, self._open().value, c.byref(stats))
+        return struct_dict(stats)
+
+    def synchronize(self, stream=0):
+        """Waits until all work on a stream has ended; 0 is the default stream."""
+        call(functions.kvjit_synchronize, self._open().value, stream or None)
+
+    def empty(self, shape, dtype):
+        """An Array whose numbers may be anything."""
+        return arrays.Array(self, shape, dtype)
+
+    def __repr__(self):
+        return f"<kvjit.Context {self.device}: {self.info.name}>"
+
+
+def parse_device(device):
+    """The number of kvjit.h and the ordinal: of None, "cpu", "cuda", "cuda:1", or a torch.device."""
+    text = str(device) if device is not None else ""
+    if text == "":
+        return _abi.DEVICE_AUTOMATIC, 0
+    if text == "cpu":
+        return _abi.DEVICE_CPU, 0
+    kind, _, number = text.partition(":")
+    if kind != "cuda" or number and not number.isdecimal():
+        raise errors.UsageError(f'{text!r} is no device; "cuda", "cuda:1" and "cpu" are')
+    return _abi.DEVICE_GPU, int(number or 0)
+
+
+_defaults = {}
+_lock = threading.Lock()
+
+
+def default(device=None):
+    """The default context of a device, made at the first question."""
+    key = parse_device(device)
+    with _lock:
+        found = _defaults.get(key)
+        if found is None or found.is_closed or found._owned.is_foreign():
+            found = _defaults[key] = Context(device)
+        return found

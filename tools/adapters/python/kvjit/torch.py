@@ -1,0 +1,387 @@
+"""kvjit as operators of PyTorch: `torch.ops.kvjit.append`, `.attention`, `.attention_lse` and `.append_attention`.
+
+They run on the current stream, allocate by torch's allocator, have fake kernels, and can be captured in CUDA graphs and
+compiled with `fullgraph=True`. An operator gets the text of the spec, the memory of the cache as tensors of bytes, and
+the sizes of the cache. `Cache` holds all of those, and `append` and `attention` here take it:
+
+    cache = kvjit.torch.Cache(spec, sequences=2, kv_heads=8, capacity=4096, device="cuda")
+    kvjit.torch.append(cache, k, v, first_token=0)       # [sequences, tokens, kv_heads, head_dim]
+    out = kvjit.torch.attention(cache, q, tokens=100)    # [sequences, 1, query heads, head_dim]
+
+There is no backward: inputs that require a gradient raise. The first call with new shapes checks everything and fills
+the struct of the C interface; later ones with these shapes replace pointers only.
+SPDX-License-Identifier: MIT
+"""
+import ctypes as c
+import functools
+import threading
+from threading import get_ident
+
+import torch
+
+from . import _abi, cache as caches, errors, operations
+from .library import call, functions
+from .program import Program
+from .spec import Spec
+
+_DTYPES = {"f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32}
+
+
+@functools.lru_cache(maxsize=1024)
+def _program(spec, device):
+    return Program(spec, device)
+
+
+def program_of(spec, device):
+    """The Program of a spec on a torch.device. It is made once."""
+    return _program(spec if isinstance(spec, Spec) else Spec(spec), _name(device))
+
+
+def _name(device):
+    device = torch.device(device)
+    if device.type == "cpu":
+        return "cpu"
+    return f"{device.type}:{device.index if device.index is not None else torch.cuda.current_device()}"
+
+
+def _stream(x):
+    return torch._C._cuda_getCurrentRawStream(x.get_device()) if x.is_cuda else 0
+
+
+# ---- The cache ----
+
+
+class Cache:
+    """The memory of a cache and a workspace, as tensors of bytes. Layers of a model may share a workspace.
+
+    Args:
+        spec: a kvjit.Spec, or what its constructor takes.
+        sequences, kv_heads, capacity: sizes of layouts planar and rows; capacity counts tokens of a sequence.
+        pages: layout paged: the pages of the pool, instead of sequences and capacity.
+        batch: the most sequences of a call; None: `sequences`.
+        device: a torch.device; None: the current GPU, or the CPU where there is none.
+        workspace: the workspace of another Cache of this spec and these sizes, or a larger one; None: allocated.
+        k_tensor_scale, v_tensor_scale: of formats with one scale for the whole tensor (fp8).
+
+    Attributes:
+        k, v, workspace: tensors of bytes. Their addresses stay, so CUDA graphs may hold them.
+        shape: [sequences, kv_heads, capacity].
+    """
+
+    def __init__(self, spec, *, sequences=1, kv_heads, capacity=None, pages=None, batch=None, queries=None,
+                 device=None, workspace=None, k_tensor_scale=1.0, v_tensor_scale=1.0):
+        self.spec = spec if isinstance(spec, Spec) else Spec(spec)
+        device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        self.program = program_of(self.spec, device)
+        if self.program.is_paged:
+            sequences, capacity = 1, pages * self.program.page_tokens
+            sizes = caches.PagedCache.sizes(self.program, pages=pages, kv_heads=kv_heads)
+        else:
+            sizes = caches.Cache.sizes(self.program, sequences=sequences, kv_heads=kv_heads, capacity=capacity)
+        self.shape = [sequences, kv_heads, capacity]
+        self.k, self.v = (torch.empty(size, dtype=torch.uint8, device=device) for size in sizes)
+        self.scales = {"k_tensor_scale": k_tensor_scale, "v_tensor_scale": v_tensor_scale}
+        if workspace is None:
+            workspace = make_workspace(self.program, sequences=batch or sequences, kv_heads=kv_heads,
+                                       tokens=capacity, queries=queries, device=device)
+        self.workspace, self.calls = workspace, {}
+        for tensor in (self.k, self.v, self.workspace):
+            torch._dynamo.mark_static_address(tensor)
+
+    @property
+    def nbytes(self):
+        return self.k.numel() + self.v.numel()
+
+    def planes(self):
+        """Views of the memory: tensors of bytes [sequences, kv_heads, capacity, bytes of a row], one for the codes and
+        one for the scales of each side. To select sequences, or to move tokens to a larger cache of these formats."""
+        cache = _cache_of(self.spec.toml, self.shape, self.k, self.v, tuple(self.scales.values()))
+        views = []
+        for name, memory in (("k", self.k), ("v", self.v)):
+            side, layout = cache.side(name), getattr(self.program, name)
+            if self.program.is_planar:
+                parts = [(0, layout.code_row_bytes, side.codes_sequence_stride, side.codes_head_stride,
+                          side.codes_token_stride)]
+                if layout.scale_row_bytes:
+                    parts.append((side.scales - side.codes, layout.scale_row_bytes, side.scales_sequence_stride,
+                                  side.scales_head_stride, side.scales_token_stride))
+            else:
+                parts = [(0, layout.row_bytes, side.codes_sequence_stride, side.codes_head_stride,
+                          side.codes_token_stride)]
+            views += [memory.as_strided([*self.shape, row], [*strides, 1], offset) for offset, row, *strides in parts]
+        return views
+
+
+def workspace_bytes(program, *, sequences, kv_heads, tokens, queries=None):
+    """Bytes of the workspace of a call of these sizes, and of all smaller ones."""
+    request = operations.sized(_abi.AttentionCall)
+    request.tokens, request.sequences, request.kv_heads = tokens, sequences, kv_heads
+    request.lengths = 1  # lengths may be in device memory; the address is not followed
+    if program.is_varlen:
+        request.queries = queries or program.query_length
+    bytes = c.c_size_t()
+    call(functions.kvjit_workspace_bytes, program._open().value, c.byref(request), c.byref(bytes))
+    return bytes.value
+
+
+def make_workspace(program, *, sequences, kv_heads, tokens, queries=None, device):
+    """A workspace for calls up to these sizes, of torch's allocator, with counters of zero."""
+    size = workspace_bytes(program, sequences=sequences, kv_heads=kv_heads, tokens=tokens, queries=queries)
+    return torch.zeros(size, dtype=torch.uint8, device=device)
+
+
+# ---- Operators ----
+
+_CACHE = "str spec, int[] cache_shape"
+_SCALES = "float k_tensor_scale=1.0, float v_tensor_scale=1.0"
+_CALL = (f"{_CACHE}, SymInt tokens, *, Tensor? lengths=None, Tensor? table=None, Tensor? query_starts=None, "
+         "SymInt queries=0, float scale=0.0, Tensor? mask=None, Tensor? slopes=None, Tensor? sinks=None, "
+         f"bool leaves_sinks=False, Tensor? position_offsets=None, Tensor? token_ranges=None, {_SCALES}")
+_library = torch.library.Library("kvjit", "DEF")
+_library.define(f"append(Tensor k, Tensor v, Tensor(a!) k_cache, Tensor(b!) v_cache, {_CACHE}, *, "
+                f"SymInt first_token=0, Tensor? slots=None, Tensor? table=None, {_SCALES}) -> ()",
+                tags=torch.Tag.pt2_compliant_tag)
+_library.define(f"attention(Tensor q, Tensor k_cache, Tensor v_cache, Tensor(a!) workspace, {_CALL}) -> Tensor",
+                tags=torch.Tag.pt2_compliant_tag)
+_library.define("attention_lse(Tensor q, Tensor k_cache, Tensor v_cache, Tensor(a!) workspace, "
+                f"{_CALL}) -> (Tensor, Tensor)", tags=torch.Tag.pt2_compliant_tag)
+_library.define("append_attention(Tensor q, Tensor new_k, Tensor new_v, Tensor(a!) k_cache, Tensor(b!) v_cache, "
+                f"Tensor(c!) workspace, {_CALL}) -> Tensor", tags=torch.Tag.pt2_compliant_tag)
+
+
+class _Calls(threading.local):
+    """Calls that this thread has checked, by everything but addresses and the number of tokens."""
+
+    def __init__(self):
+        self.checked = {}
+
+
+_calls = _Calls()
+_MOST_CALLS = 4096  # prompts of many lengths make one each
+
+
+def _meta(x):
+    return None if x is None else (x.shape, x.stride(), x.dtype, x.device)
+
+
+def _refuse_gradients(*inputs):
+    if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in inputs):
+        raise NotImplementedError("kvjit's attention has no backward: a quantized cache loses the gradient. Call it "
+                                  "under torch.no_grad(), or detach its inputs")
+
+
+def _cache_of(spec, cache_shape, k_cache, v_cache, scales):
+    """A kvjit.Cache or PagedCache over the tensors."""
+    program = _program(Spec(spec), _name(k_cache.device))
+    sequences, kv_heads, capacity = cache_shape
+    common = {"kv_heads": kv_heads, "memory": (k_cache, v_cache), "k_tensor_scale": scales[0],
+              "v_tensor_scale": scales[1]}
+    if program.is_paged:
+        return caches.PagedCache(program, pages=capacity // program.page_tokens, **common)
+    return caches.Cache(program, sequences=sequences, capacity=capacity, **common)
+
+
+class _Checked:
+    """A checked call: the struct, and the distance of scales from codes in each side."""
+
+    __slots__ = ("request", "reference", "program", "k_scales", "v_scales", "out_dtype")
+
+    def __init__(self, ready):
+        self.request, self.program = ready.request, ready.program
+        self.reference = c.byref(self.request)
+        self.k_scales, self.v_scales = (side.scales - side.codes if side.scales else None
+                                        for side in (self.request.k, self.request.v))
+        self.out_dtype = _DTYPES[ready.program.out_type]
+
+
+def _outputs(q, program, has_lse):
+    out = q.new_empty((*q.shape[:-1], program.head_dim_v), dtype=_DTYPES[program.out_type])
+    return out, q.new_empty(q.shape[:-1], dtype=torch.float32) if has_lse else None
+
+
+def _attend(tensors, spec, cache_shape, tokens, *, lengths=None, table=None, query_starts=None, queries=0, scale=0.0,
+            mask=None, slopes=None, sinks=None, leaves_sinks=False, position_offsets=None, token_ranges=None,
+            k_tensor_scale=1.0, v_tensor_scale=1.0, new_k=None, new_v=None, has_lse=False):
+    """(out, lse). tensors: q, the memory of K and of V, the workspace."""
+    q, k_cache, v_cache, workspace = tensors
+    _refuse_gradients(q, new_k, new_v)
+    inputs = {"lengths": lengths, "query_starts": query_starts, "mask": mask, "slopes": slopes, "sinks": sinks,
+              "position_offsets": position_offsets, "token_ranges": token_ranges}
+    key = (spec, *cache_shape, queries, scale, leaves_sinks, k_tensor_scale, v_tensor_scale, has_lse,
+           *map(_meta, (*tensors, *inputs.values(), table, new_k, new_v)))
+    found = _calls.checked.get(key)
+    if found is None:
+        cache = _cache_of(spec, cache_shape, k_cache, v_cache, (k_tensor_scale, v_tensor_scale))
+        out, lse = _outputs(q, cache.program, has_lse)
+        ready = operations._Attention(
+            cache, q, out=out, tokens=tokens, table=table, queries=queries or None, scale=scale,
+            leaves_sinks=leaves_sinks, position_offset=0, lse=lse, new_k=new_k, new_v=new_v, blocks=0,
+            check_record=None, stream=_stream(q), **inputs)
+        ready.set_workspace(workspace)
+        if len(_calls.checked) >= _MOST_CALLS:
+            _calls.checked.clear()
+        found = _calls.checked[key] = _Checked(ready)
+    else:
+        out, lse = _outputs(q, found.program, has_lse)
+    request = found.request
+    if not 0 < tokens <= cache_shape[2]:
+        raise errors.ArrayError(f"{tokens} tokens in a cache with a capacity of {cache_shape[2]}")
+    request.tokens = tokens
+    request.q.data, request.out.data = q.data_ptr(), out.data_ptr()
+    request.stream, request.workspace = _stream(q), workspace.data_ptr()
+    for side, memory, scales in ((request.k, k_cache, found.k_scales), (request.v, v_cache, found.v_scales)):
+        side.codes = memory.data_ptr()
+        if scales is not None:
+            side.scales = side.codes + scales
+    for name, x in inputs.items():
+        if x is not None:
+            setattr(request, name, x.data_ptr())
+    if lse is not None:
+        request.lse = lse.data_ptr()
+    if table is not None:
+        request.k_pages.table = request.v_pages.table = table.data_ptr()
+    if new_k is not None:
+        request.new_k.data, request.new_v.data = new_k.data_ptr(), new_v.data_ptr()
+    call(functions.kvjit_attention, found.program._open().value, found.reference, None)
+    return out, lse
+
+
+def _attention(q, k_cache, v_cache, workspace, spec, cache_shape, tokens, **inputs):
+    return _attend((q, k_cache, v_cache, workspace), spec, cache_shape, tokens, **inputs)[0]
+
+
+def _attention_lse(q, k_cache, v_cache, workspace, spec, cache_shape, tokens, **inputs):
+    return _attend((q, k_cache, v_cache, workspace), spec, cache_shape, tokens, has_lse=True, **inputs)
+
+
+def _append_attention(q, new_k, new_v, k_cache, v_cache, workspace, spec, cache_shape, tokens, **inputs):
+    return _attend((q, k_cache, v_cache, workspace), spec, cache_shape, tokens, new_k=new_k, new_v=new_v, **inputs)[0]
+
+
+def _append(k, v, k_cache, v_cache, spec, cache_shape, *, first_token=0, slots=None, table=None, k_tensor_scale=1.0,
+            v_tensor_scale=1.0):
+    _refuse_gradients(k, v)
+    cache = _cache_of(spec, cache_shape, k_cache, v_cache, (k_tensor_scale, v_tensor_scale))
+    operations.append(cache, k, v, first_token=None if slots is not None else first_token, slots=slots, table=table,
+                      stream=_stream(k))
+
+
+# ---- Fake kernels: the shapes of outputs, without a device ----
+
+
+@functools.lru_cache(maxsize=1024)
+def _output_of(spec):
+    """(head_dim_v, type of the output) of a spec's text; defaults are those of spec.json."""
+    attention = Spec(spec).to_dict().get("attention", {})
+    return (attention.get("head_dim_v", attention.get("head_dim", 128)),
+            _DTYPES[attention.get("out_type", "f32")])
+
+
+def _fake_attention(q, *rest, **inputs):
+    spec = next(value for value in rest if isinstance(value, str))
+    head_dim, dtype = _output_of(spec)
+    return q.new_empty((*q.shape[:-1], head_dim), dtype=dtype)
+
+
+def _fake_attention_lse(q, *rest, **inputs):
+    return _fake_attention(q, *rest), q.new_empty(q.shape[:-1], dtype=torch.float32)
+
+
+for _operator, _kernel, _fake in (("append", _append, lambda *inputs, **more: None),
+                                  ("attention", _attention, _fake_attention),
+                                  ("attention_lse", _attention_lse, _fake_attention_lse),
+                                  ("append_attention", _append_attention, _fake_attention)):
+    for _key in ("CUDA", "CPU"):
+        _library.impl(_operator, _kernel, _key)
+    torch.library.register_fake(f"kvjit::{_operator}", _fake, lib=_library)
+
+
+# ---- The same for a Cache ----
+
+
+def append(cache, k, v, *, first_token=0, slots=None, table=None):
+    """Stores tokens: see kvjit.append. first_token is not remembered: a compiled function has no state."""
+    torch.ops.kvjit.append(k, v, cache.k, cache.v, cache.spec.toml, cache.shape, first_token=first_token, slots=slots,
+                           table=table, **cache.scales)
+
+
+def attention(cache, q, *, tokens=None, lengths=None, scale=None, new_k=None, new_v=None, with_lse=False, spec=None,
+              workspace=None, **inputs):
+    """Attention of queries over a cache: see kvjit.attention for shapes and inputs of features.
+
+    Args:
+        tokens: the largest number of tokens of a sequence; None: the capacity, which needs `lengths`, a mask, or a full
+            cache. A number that changes from step to step is no constant of a CUDA graph; `lengths` on the device are.
+        new_k, new_v: of specs with append: the new tokens, which the call stores.
+        with_lse: return (out, lse) of specs with the feature lse.
+        spec: another Spec of these formats, layout and heads, whose program reads the same memory; None: the cache's.
+        workspace: for another spec; None: the cache's.
+    """
+    spec = cache.spec if spec is None else spec
+    workspace = cache.workspace if workspace is None else workspace
+    tokens = cache.shape[2] if tokens is None else tokens
+    is_plain = not inputs and new_k is None and not with_lse and type(q) is torch.Tensor
+    if is_plain and not torch.compiler.is_compiling():
+        return _attend_now(cache, spec, workspace, q, tokens, lengths, scale or 0.0)
+    common = (workspace, spec.toml, cache.shape, tokens)
+    inputs |= {"lengths": lengths, "scale": scale or 0.0, **cache.scales}
+    if new_k is not None:
+        return torch.ops.kvjit.append_attention(q, new_k, new_v, cache.k, cache.v, *common, **inputs)
+    operator = torch.ops.kvjit.attention_lse if with_lse else torch.ops.kvjit.attention
+    return operator(q, cache.k, cache.v, *common, **inputs)
+
+
+def _word(*names):
+    """The place of a pointer in kvjit_attention_call, counted in words of 8 bytes."""
+    struct, offset = _abi.AttentionCall, 0
+    for name in names:
+        offset += getattr(struct, name).offset
+        struct = dict((field, kind) for field, kind, *_ in struct._fields_)[name]
+    return offset // 8
+
+
+_Q, _OUT, _STREAM, _LENGTHS = _word("q", "data"), _word("out", "data"), _word("stream"), _word("lengths")
+_WORKSPACE = _word("workspace")
+_WORDS = c.c_uint64 * (c.sizeof(_abi.AttentionCall) // 8)
+
+
+class _Now:
+    """A checked call of a Cache, whose memory stays where it is: q, out, lengths, workspace and stream change."""
+
+    __slots__ = ("request", "words", "reference", "program", "shape", "dtype")
+
+    def __init__(self, ready, shape, dtype):
+        self.request, self.program, self.shape, self.dtype = ready.request, ready.program, shape, dtype
+        self.words, self.reference = _WORDS.from_buffer(self.request), c.byref(self.request)
+
+
+def _attend_now(cache, spec, workspace, q, tokens, lengths, scale):
+    """Attention without torch's dispatcher, which takes longer than the call."""
+    key = (spec.toml, q.shape, q.stride(), q.dtype, q.device, scale, get_ident(), workspace.numel(),
+           None if lengths is None else (lengths.shape, lengths.stride(), lengths.dtype, lengths.device))
+    found = cache.calls.get(key)
+    if found is None:
+        _refuse_gradients(q)
+        view = _cache_of(spec.toml, cache.shape, cache.k, cache.v, tuple(cache.scales.values()))
+        out, _ = _outputs(q, view.program, False)
+        ready = operations._Attention(view, q, out=out, tokens=tokens, table=None, lengths=lengths, query_starts=None,
+                                      queries=None, scale=scale, leaves_sinks=False, position_offset=0, lse=None,
+                                      new_k=None, new_v=None, blocks=0, check_record=None, stream=0, mask=None,
+                                      slopes=None, sinks=None, position_offsets=None, token_ranges=None)
+        ready.set_workspace(workspace)
+        if len(cache.calls) >= _MOST_CALLS:
+            cache.calls.clear()
+        found = cache.calls[key] = _Now(ready, tuple(out.shape), out.dtype)
+    if q.requires_grad:
+        _refuse_gradients(q)
+    if not 0 < tokens <= cache.shape[2]:
+        raise errors.ArrayError(f"{tokens} tokens in a cache with a capacity of {cache.shape[2]}")
+    out = q.new_empty(found.shape, dtype=found.dtype)
+    words = found.words
+    found.request.tokens = tokens
+    words[_Q], words[_OUT], words[_WORKSPACE] = q.data_ptr(), out.data_ptr(), workspace.data_ptr()
+    words[_STREAM] = torch._C._cuda_getCurrentRawStream(q.get_device()) if q.is_cuda else 0
+    if lengths is not None:
+        words[_LENGTHS] = lengths.data_ptr()
+    call(functions.kvjit_attention, found.program._open().value, found.reference, None)
+    return out

@@ -1,0 +1,330 @@
+"""kvjit for models of transformers: a cache of any of kvjit's formats, and the attention that reads it.
+
+    import kvjit.transformers
+    model = AutoModelForCausalLM.from_pretrained(name, attn_implementation="kvjit")
+    model.generate(**inputs, past_key_values=kvjit.transformers.KvjitCache(k="kv4", v="kv4"))
+
+The import registers "kvjit" as an attention function and as a mask function. A layer stores its keys and values in the
+packed cache, and attention reads that cache, prompts too. Nothing is dequantized to tensors: a model that uses another
+attention function with this cache gets an error, as does one that asks for what kvjit does not serve.
+
+Masks. A causal mask, and one with a sliding window, are features of the kernel. Padding on the left becomes a range of
+tokens for each sequence. Every other mask is given to the kernel as numbers.
+SPDX-License-Identifier: MIT
+"""
+import functools
+
+import torch
+from transformers import AttentionInterface, Cache
+from transformers.cache_utils import CacheLayerMixin
+from transformers.masking_utils import AttentionMaskInterface, causal_mask_function, sdpa_mask
+
+from . import errors
+from . import torch as operators
+from .spec import Spec
+
+NAME = "kvjit"
+MOST_QUERIES = 8192  # of one call; longer prompts take several
+GROWTH_TOKENS = 1024  # a cache grows by so many tokens, or by an eighth if that is more
+_TYPES = {torch.float16: "f16", torch.bfloat16: "bf16", torch.float32: "f32"}
+_SERVED = {"cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k", "position_ids", "cache_position",
+           "use_cache", "output_attentions", "output_hidden_states", "dropout", "is_causal", "logits_to_keep",
+           "num_items_in_batch", "return_dict"}  # arguments of attention functions that change nothing here
+
+
+class StoredStates(torch.Tensor):
+    """Stands for keys or values that are in a layer's packed cache. It has a shape and no numbers."""
+
+    @staticmethod
+    def __new__(cls, like, tokens, layer):
+        shape = (*like.shape[:2], tokens, like.shape[3])
+        made = torch.Tensor._make_wrapper_subclass(cls, shape, dtype=like.dtype, device=like.device)
+        made.layer = layer
+        return made
+
+    def __repr__(self):
+        return f"StoredStates({list(self.shape)}, {self.layer!r})"
+
+    @classmethod
+    def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
+        raise errors.UnsupportedError(
+            f"{function} was asked to read a KvjitCache, whose keys and values are packed",
+            ['load the model with attn_implementation="kvjit", or call model.set_attn_implementation("kvjit")'])
+
+
+# ---- The cache ----
+
+
+class KvjitLayer(CacheLayerMixin):
+    """The packed keys and values of one layer: [batch, kv_heads, tokens, head_dim] in kvjit's layout planar."""
+
+    is_sliding = False
+    is_croppable = True
+    is_compileable = False
+    supports_early_init = False
+
+    def __init__(self, k, v, owner, capacity=0):
+        super().__init__()
+        self.k, self.v, self._owner, self._capacity = k, v, owner, capacity
+        self._tokens, self._memory = 0, None
+
+    def __repr__(self):
+        return f"KvjitLayer(k={self.k!r}, v={self.v!r}, tokens={self._tokens})"
+
+    def lazy_initialization(self, key_states, value_states):
+        self.batch_size, self._heads = key_states.shape[:2]
+        self._dims = (key_states.shape[3], value_states.shape[3])
+        self.device, self.dtype = key_states.device, key_states.dtype
+        if self.dtype not in _TYPES:
+            raise errors.UnsupportedError(f"keys of {self.dtype}; kvjit takes float16, bfloat16 and float32")
+        self.is_initialized = True
+
+    def _spec(self, **more):
+        dims = ({"head_dim": self._dims[0]} if self._dims[0] == self._dims[1] else
+                {"head_dim_k": self._dims[0], "head_dim_v": self._dims[1]})
+        return _spec(_frozen(self.k), _frozen(self.v), tuple(dims.items()), tuple(more.items()))
+
+    def _allocate(self, sequences, capacity):
+        # The memory depends on formats and sizes alone, so every program of these formats reads it.
+        return operators.Cache(self._spec(), sequences=sequences, kv_heads=self._heads, capacity=capacity,
+                               device=self.device, workspace=self._owner.no_workspace(self.device))
+
+    def _reserve(self, tokens):
+        has = self._memory.shape[2] if self._memory is not None else 0
+        if tokens <= has:
+            return
+        if has == 0:
+            capacity = max(tokens + GROWTH_TOKENS, self._capacity)
+        else:
+            capacity = tokens + max(GROWTH_TOKENS, tokens // 8)
+        grown = self._allocate(self.batch_size, capacity)
+        if self._tokens:
+            for source, target in zip(self._memory.planes(), grown.planes()):
+                target[:, :, :self._tokens] = source[:, :, :self._tokens]
+        self._memory = grown
+
+    def update(self, key_states, value_states, *args, **kwargs):
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        if key_states.shape[0] != self.batch_size:
+            raise errors.ArrayError(f"a batch of {key_states.shape[0]} for a cache of {self.batch_size} sequences")
+        tokens = self._tokens + key_states.shape[2]
+        self._reserve(tokens)
+        operators.append(self._memory, key_states.transpose(1, 2), value_states.transpose(1, 2),
+                         first_token=self._tokens)
+        self._tokens = tokens
+        return StoredStates(key_states, tokens, self), StoredStates(value_states, tokens, self)
+
+    def attention(self, q, *, scale, features, **inputs):
+        """Attention of q [batch, queries, query heads, head_dim] over the cache. Long prompts take several calls."""
+        queries, heads = q.shape[1:3]
+        features = {"q_heads_per_kv": heads // self._heads, "q_type": _TYPES[q.dtype], "out_type": _TYPES[q.dtype],
+                    **features}
+        mask = inputs.pop("mask", None)
+        outputs = []
+        for begin in range(0, queries, MOST_QUERIES):
+            part = q[:, begin:begin + MOST_QUERIES]
+            end = begin + part.shape[1]
+            tokens = self._tokens if mask is not None else self._tokens - queries + end
+            shape = {} if part.shape[1] == 1 else {"query_length": "any", "max_query_length": MOST_QUERIES}
+            spec = self._spec(**features, **shape)
+            if mask is not None:
+                inputs["mask"] = mask[:, :, begin:end] if mask.shape[2] > 1 else mask
+            workspace = self._owner.workspace(spec, part, self._memory.shape)
+            outputs.append(operators.attention(self._memory, part, tokens=tokens, scale=scale, spec=spec,
+                                               workspace=workspace, **inputs))
+        return outputs[0] if len(outputs) == 1 else torch.cat(outputs, 1)
+
+    def get_mask_sizes(self, query_length):
+        return self._tokens + query_length, 0
+
+    def get_seq_length(self):
+        return self._tokens
+
+    def get_max_length(self):
+        return -1
+
+    def reset(self):
+        self._tokens, self._memory, self.is_initialized = 0, None, False
+
+    def crop(self, tokens_to_remove):
+        """Forgets the last tokens; transformers gives their number as a negative one."""
+        if tokens_to_remove > 0:
+            raise errors.UsageError(f"crop takes the tokens to remove as a negative number, not {tokens_to_remove}")
+        self._tokens = max(self._tokens + int(tokens_to_remove), 0)
+
+    def _select(self, indices):
+        if self._memory is None:
+            return
+        chosen = self._allocate(len(indices), self._memory.shape[2])
+        indices = indices.to(self.device)
+        for source, target in zip(self._memory.planes(), chosen.planes()):
+            target[:, :, :self._tokens] = source[:, :, :self._tokens].index_select(0, indices)
+        self._memory, self.batch_size = chosen, len(indices)
+
+    def reorder_cache(self, beam_idx):
+        self._select(beam_idx)
+
+    def batch_select_indices(self, indices):
+        self._select(indices)
+
+    def batch_repeat_interleave(self, repeats):
+        self._select(torch.arange(self.batch_size).repeat_interleave(repeats))
+
+    def offload(self):
+        raise errors.UnsupportedError("a KvjitCache cannot be offloaded to the host")
+
+    prefetch = offload
+
+    @property
+    def nbytes(self):
+        return self._memory.nbytes if self._memory is not None else 0
+
+
+class KvjitCache(Cache):
+    """A cache of packed keys and values for `past_key_values`.
+
+    Args:
+        k, v: formats: names that `kvjit formats` lists, or dicts of a spec's side.
+        layers: other formats of some layers: {layer: (k, v)}, or a function of the layer that returns (k, v) or None.
+        max_tokens: tokens that are reserved from the start, for each sequence; more are added as needed.
+
+    Attributes:
+        nbytes: the memory of all layers, bytes.
+    """
+
+    def __init__(self, k="kv4", v="kv4", *, layers=None, max_tokens=0):
+        self.k, self.v = k, v
+        choose = layers if callable(layers) else (layers or {}).get
+        self._workspaces, self._none = {}, {}
+
+        def next_layer():
+            chosen = choose(len(self.layers))
+            return KvjitLayer(*(chosen if chosen is not None else (k, v)), self, max_tokens)
+
+        super().__init__(layer_class_to_replicate=next_layer)
+
+    def no_workspace(self, device):
+        """What a layer's memory takes as its workspace: calls bring the cache's own."""
+        if device not in self._none:
+            self._none[device] = torch.empty(0, dtype=torch.uint8, device=device)
+        return self._none[device]
+
+    def workspace(self, spec, q, shape):
+        """The workspace that all layers of a device share. It grows."""
+        needs = _workspace_bytes(spec, q.device, q.shape[0], shape[1], shape[2], q.shape[1])
+        found = self._workspaces.get(q.device)
+        if found is None or found.numel() < needs:
+            found = self._workspaces[q.device] = torch.zeros(needs, dtype=torch.uint8, device=q.device)
+        return found
+
+    @property
+    def nbytes(self):
+        return sum(layer.nbytes for layer in self.layers)
+
+
+def _frozen(side):
+    return side if isinstance(side, str) else tuple(sorted(side.items()))
+
+
+@functools.lru_cache(maxsize=4096)
+def _spec(k, v, dims, more):
+    sides = [side if isinstance(side, str) else dict(side) for side in (k, v)]
+    keywords = {key: list(value) if isinstance(value, tuple) else value for key, value in (*dims, *more)}
+    return Spec(k=sides[0], v=sides[1], **keywords)
+
+
+@functools.lru_cache(maxsize=65536)
+def _workspace_bytes(spec, device, sequences, kv_heads, tokens, queries):
+    return operators.workspace_bytes(operators.program_of(spec, device), sequences=sequences, kv_heads=kv_heads,
+                                     tokens=tokens, queries=queries)
+
+
+# ---- Masks ----
+
+
+def _is_causal_with_window(function):
+    """Whether a mask function is transformers' sliding_window_causal_mask_function: what it closes over says so."""
+    cells = [cell.cell_contents for cell in function.__closure__ or ()]
+    parts = next((part for part in cells if isinstance(part, tuple)), ())
+    names = [getattr(part, "__qualname__", "") for part in parts]
+    return function.__qualname__ == "and_masks.<locals>.and_mask" and names == [
+        "sliding_window_overlay.<locals>.inner_mask", "causal_mask_function"]
+
+
+def mask(batch_size, q_length, kv_length, q_offset=0, kv_offset=0, mask_function=causal_mask_function,
+         attention_mask=None, allow_is_causal_skip=True, **kwargs):
+    """The mask of a forward pass, for transformers' AttentionMaskInterface.
+
+    Returns:
+        None: causal, with the layer's window. int32 [batch, 2]: the same, and the range of tokens that each sequence
+        has. bool [batch, 1, queries, tokens]: any other mask.
+    """
+    is_plain = mask_function is causal_mask_function or _is_causal_with_window(mask_function)
+    if allow_is_causal_skip and is_plain:
+        if attention_mask is None:
+            return None
+        visible = attention_mask[:, kv_offset:kv_offset + kv_length].to(torch.bool)
+        begin = visible.int().argmax(1, keepdim=True)
+        is_left_padded = (visible == (torch.arange(visible.shape[1], device=visible.device) >= begin)).all()
+        if visible.shape[1] == kv_length and is_left_padded:
+            if not begin.any():
+                return None
+            return torch.cat([begin, torch.full_like(begin, kv_length)], 1).int()
+    return sdpa_mask(batch_size=batch_size, q_length=q_length, kv_length=kv_length, q_offset=q_offset,
+                     kv_offset=kv_offset, mask_function=mask_function, attention_mask=attention_mask,
+                     allow_is_causal_skip=False, **kwargs)
+
+
+def _numbers(visible):
+    """A mask of bool, or one that is added to scores, as f16 numbers for the kernel."""
+    if visible.dtype == torch.bool:
+        return torch.zeros_like(visible, dtype=torch.float16).masked_fill_(~visible, -torch.inf)
+    return visible.clamp(min=-torch.inf).to(torch.float16).masked_fill(visible < -60000, -torch.inf)
+
+
+# ---- Attention ----
+
+
+def attention(module, query, key, value, attention_mask, scaling=None, dropout=0.0, softcap=None, sliding_window=None,
+              s_aux=None, **kwargs):
+    """The attention function of `attn_implementation="kvjit"`: query [batch, query heads, queries, head_dim].
+
+    Returns:
+        The output [batch, queries, query heads, head_dim], and None for the weights.
+    """
+    if not isinstance(key, StoredStates):
+        raise errors.UnsupportedError(
+            'attn_implementation="kvjit" reads a KvjitCache, and this call has none',
+            ["pass past_key_values=kvjit.transformers.KvjitCache(...) and use_cache=True"])
+    if module.training and dropout:
+        raise errors.UnsupportedError("kvjit serves no dropout; call model.eval()")
+    refused = [name for name, given in kwargs.items() if given is not None and given is not False and
+               name not in _SERVED]
+    if refused:
+        raise errors.UnsupportedError(f"kvjit serves no attention with {', '.join(refused)}")
+    features, inputs, names = {}, {}, []
+    queries = query.shape[2]
+    if attention_mask is not None and attention_mask.dim() == 4:
+        names.append("mask")
+        inputs["mask"] = _numbers(attention_mask)
+    else:
+        if attention_mask is not None:
+            names.append("token_ranges")
+            inputs["token_ranges"] = attention_mask
+        if sliding_window is not None and key.shape[2] > sliding_window:
+            features["window"] = (sliding_window - 1, 0)
+        elif queries > 1:
+            names.append("causal")
+    if softcap is not None:
+        features["softcap"] = float(softcap)
+    if s_aux is not None:
+        names.append("sinks")
+        inputs["sinks"] = s_aux.detach().float()
+    if names:
+        features["features"] = tuple(names)
+    return key.layer.attention(query.transpose(1, 2), scale=scaling, features=features, **inputs), None
+
+
+AttentionInterface.register(NAME, attention)
+AttentionMaskInterface.register(NAME, mask)

@@ -1,0 +1,173 @@
+"""Models of transformers with random weights: kvjit's cache against eager attention over transformers' own."""
+import pytest
+
+import kvjit
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+import kvjit.transformers as kt  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
+SIZES = {"hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 2, "num_attention_heads": 4,
+         "num_key_value_heads": 2, "vocab_size": 200, "max_position_embeddings": 512, "pad_token_id": 0,
+         "bos_token_id": 1, "eos_token_id": 199}
+FAMILIES = {
+    "llama": ("Llama", {"head_dim": 64}),
+    "qwen2": ("Qwen2", {"hidden_size": 256}),
+    "qwen3": ("Qwen3", {"head_dim": 64}),
+    "mistral": ("Mistral", {"head_dim": 64, "sliding_window": 16}),
+    "gemma2": ("Gemma2", {"head_dim": 256, "query_pre_attn_scalar": 200, "attn_logit_softcapping": 20.0,
+                          "sliding_window": 16}),
+    "gemma3": ("Gemma3Text", {"head_dim": 256, "query_pre_attn_scalar": 256, "sliding_window": 16,
+                              "layer_types": ["sliding_attention", "full_attention"]}),
+    "gpt_oss": ("GptOss", {"head_dim": 64, "sliding_window": 16, "num_local_experts": 2, "num_experts_per_tok": 1,
+                           "layer_types": ["sliding_attention", "full_attention"]}),
+}
+NAMES = {"Gemma3Text": "Gemma3ForCausalLM"}
+
+
+def model_of(family, device="cpu", **more):
+    stem, sizes = FAMILIES[family]
+    config = getattr(transformers, f"{stem}Config")(**(SIZES | sizes | more))
+    torch.manual_seed(3)
+    model = getattr(transformers, NAMES.get(stem, f"{stem}ForCausalLM"))(config).eval().to(device)
+    for name, parameter in model.named_parameters():
+        if name.endswith("sinks"):
+            torch.nn.init.normal_(parameter)
+    return model
+
+
+def logits(model, tokens, cache, implementation, **inputs):
+    model.set_attn_implementation(implementation)
+    with torch.no_grad():
+        return model(tokens, past_key_values=cache, use_cache=True, **inputs).logits
+
+
+def distance(got, want):
+    return ((got - want).norm() / want.norm()).item()
+
+
+def tokens(batch, count, device="cpu", seed=5):
+    return torch.randint(1, 199, (batch, count), generator=torch.Generator().manual_seed(seed)).to(device)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_prompt_and_steps(device, family):
+    model, prompt = model_of(family, device), tokens(2, 40, device)
+    caches = {"eager": transformers.DynamicCache(config=model.config), "kvjit": kt.KvjitCache("f16", "f16")}
+    for step in (prompt, tokens(2, 1, device, 6), tokens(2, 3, device, 7), tokens(2, 1, device, 8)):
+        want, got = (logits(model, step, cache, name) for name, cache in caches.items())
+        assert distance(got, want) < 3e-3
+    assert caches["kvjit"].get_seq_length() == 45
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma2", "gpt_oss"])
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_padding(device, family, side):
+    model, prompt = model_of(family, device), tokens(3, 30, device)
+    mask = torch.ones_like(prompt)
+    for row, padding in enumerate((0, 7, 19)):
+        mask[row, slice(0, padding) if side == "left" else slice(30 - padding, 30)] = 0
+    positions = (mask.cumsum(1) - 1).clamp(min=0)
+    want, got = (logits(model, prompt, cache, name, attention_mask=mask, position_ids=positions)
+                 for name, cache in (("eager", transformers.DynamicCache()), ("kvjit", kt.KvjitCache("f16", "f16"))))
+    assert distance(got[mask.bool()], want[mask.bool()]) < 3e-3
+
+
+def generated(model, prompt, cache, **options):
+    model.set_attn_implementation("eager" if cache is None else "kvjit")
+    return model.generate(prompt, past_key_values=cache, max_new_tokens=12, **options).tolist()
+
+
+@pytest.mark.parametrize("options", [
+    {"do_sample": False},
+    {"do_sample": False, "num_beams": 3},
+    {"do_sample": False, "num_beams": 4, "num_return_sequences": 2},
+    {"do_sample": False, "prompt_lookup_num_tokens": 3},
+], ids=["greedy", "beams", "returned beams", "lookup"])
+def test_generate(device, options):
+    model = model_of("llama", device, num_hidden_layers=1)
+    prompt = tokens(1, 24, device).repeat(1, 2)
+    assert generated(model, prompt, kt.KvjitCache("f32", "f32"), **options) == generated(model, prompt, None, **options)
+
+
+def test_assisted_generation(device):
+    model, assistant = model_of("llama", device), model_of("llama", device, num_hidden_layers=1)
+    prompt = tokens(1, 30, device)
+    assistant.set_attn_implementation("eager")
+    assert generated(model, prompt, kt.KvjitCache("f32", "f32"), do_sample=False, assistant_model=assistant) == \
+        generated(model, prompt, None, do_sample=False)
+
+
+def test_batches_with_padding_generate(device):
+    model, prompt = model_of("qwen2", device), tokens(2, 20, device)
+    mask = torch.ones_like(prompt)
+    mask[1, :9] = 0
+    options = {"do_sample": False, "attention_mask": mask}
+    assert generated(model, prompt, kt.KvjitCache("f32", "f32"), **options) == generated(model, prompt, None, **options)
+
+
+def test_formats_of_layers_and_memory():
+    model, prompt = model_of("llama"), tokens(1, 40)
+    cache = kt.KvjitCache("q4_0", "q4_0", layers={0: ("q8_0", "q8_0")}, max_tokens=64)
+    logits(model, prompt, cache, "kvjit")
+    assert [(layer.k, layer.v) for layer in cache.layers] == [("q8_0", "q8_0"), ("q4_0", "q4_0")]
+    sizes = [layer.nbytes for layer in cache.layers]
+    assert cache.nbytes == sum(sizes) and sizes[0] > 1.8 * sizes[1]
+
+
+def test_growth_keeps_the_tokens():
+    model = model_of("llama")
+    grows, fits = kt.KvjitCache("kv4", "kv4"), kt.KvjitCache("kv4", "kv4", max_tokens=1600)
+    model = model_of("llama", head_dim=128, max_position_embeddings=4096)
+    for count, seed in ((10, 1), (1200, 2), (1, 3)):
+        step = tokens(1, count, seed=seed)
+        assert torch.equal(logits(model, step, grows, "kvjit"), logits(model, step, fits, "kvjit"))
+    assert grows.layers[0]._memory.shape[2] == 1210 + 1024
+
+
+# ---- What is refused ----
+
+
+def test_another_attention_function_cannot_read_the_cache():
+    model = model_of("llama")
+    for name in ("eager", "sdpa"):
+        with pytest.raises(kvjit.UnsupportedError, match="packed"):
+            logits(model, tokens(1, 4), kt.KvjitCache("f16", "f16"), name)
+
+
+def test_attention_needs_the_cache():
+    with pytest.raises(kvjit.UnsupportedError, match="has none"):
+        logits(model_of("llama"), tokens(1, 4), transformers.DynamicCache(), "kvjit")
+
+
+def test_a_head_size_that_the_format_does_not_take():
+    with pytest.raises(kvjit.Error, match="head_dim 64 is not a multiple of 128"):
+        logits(model_of("llama"), tokens(1, 4), kt.KvjitCache("kv4", "kv4"), "kvjit")
+
+
+def test_training_is_refused():
+    model = model_of("llama", attention_dropout=0.1).train()
+    model.set_attn_implementation("kvjit")
+    with torch.no_grad(), pytest.raises(kvjit.UnsupportedError, match="dropout"):
+        model(tokens(1, 4), past_key_values=kt.KvjitCache("f16", "f16"), use_cache=True)
+    model.eval()
+    with pytest.raises(NotImplementedError, match="no backward"):
+        model(tokens(1, 4), past_key_values=kt.KvjitCache("f16", "f16"), use_cache=True)
+
+
+def test_perplexity_of_the_small_model():
+    """The table of examples/perplexity.py, in small: an exact cache costs nothing, one of two bits much."""
+    import pathlib
+    import sys
+    sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "examples"))
+    import perplexity as example
+    text = torch.tensor(list(pathlib.Path(example.__file__).read_bytes()))
+    model = example.tinylm().eval()
+    found = {}
+    for k, make in [("eager", transformers.DynamicCache), *((name, lambda name=name: kt.KvjitCache(name, name))
+                                                            for name in ("f16", "q8_0", "kv2"))]:
+        model.set_attn_implementation("eager" if k == "eager" else "kvjit")
+        found[k] = example.perplexity(model, text, 1, 96, 32, make)
+    assert abs(found["f16"] / found["eager"] - 1) < 1e-3 and abs(found["q8_0"] / found["eager"] - 1) < 5e-3
+    assert found["kv2"] > 1.02 * found["eager"]
