@@ -115,3 +115,31 @@ class PagedCache(_Base):
     def sizes(program, *, pages, kv_heads):
         """Bytes of the memory of K and of V."""
         return _Base._sizes(program, 1, kv_heads, pages * program.page_tokens)
+
+    @classmethod
+    def over(cls, program, k, v, *, k_tensor_scale=1.0, v_tensor_scale=1.0):
+        """A cache over pages that an engine lays out, for page_layout = "rows".
+
+        Args:
+            k, v: bytes [pages, page_tokens, kv_heads, bytes of a row], with any strides but that of the last dimension.
+                Both may be parts of one slot: K's bytes and V's bytes of a token behind each other.
+        """
+        if not program.is_paged or program.is_planar:
+            raise errors.UsageError('PagedCache.over is for layout = "paged" with page_layout = "rows"')
+        made = cls.__new__(cls)
+        made.program, made._owned, made._memory, made._sides = program, program._open(), [], {}
+        made.k_tensor_scale, made.v_tensor_scale = k_tensor_scale, v_tensor_scale
+        for side, x in (("k", k), ("v", v)):
+            row = getattr(program, side).row_bytes
+            view = arrays.check(x, side, shape=[None, program.page_tokens, None, row], dtypes=["u8"],
+                                device=program.device)
+            made._memory.append(view)
+            page, token, head = view.strides[:3]
+            made._sides[side] = _abi.Side(codes=view.data, codes_sequence_stride=page, codes_token_stride=token,
+                                          codes_head_stride=head)
+        if made._memory[0].shape[:3] != made._memory[1].shape[:3]:
+            raise errors.ArrayError(f"pages of K are {list(made._memory[0].shape)}, those of V "
+                                    f"{list(made._memory[1].shape)}")
+        made.pages, _, made.kv_heads, _ = made._memory[0].shape
+        made.capacity, made.nbytes = made.pages * program.page_tokens, 0  # the memory is the engine's
+        return made

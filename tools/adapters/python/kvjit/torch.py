@@ -44,7 +44,8 @@ def _name(device):
     return f"{device.type}:{device.index if device.index is not None else torch.cuda.current_device()}"
 
 
-def _stream(x):
+def current_stream(x):
+    """The stream of torch that work on this tensor belongs to, as a number."""
     return torch._C._cuda_getCurrentRawStream(x.get_device()) if x.is_cuda else 0
 
 
@@ -216,7 +217,7 @@ def _attend(tensors, spec, cache_shape, tokens, *, lengths=None, table=None, que
         ready = operations._Attention(
             cache, q, out=out, tokens=tokens, table=table, queries=queries or None, scale=scale,
             leaves_sinks=leaves_sinks, position_offset=0, lse=lse, new_k=new_k, new_v=new_v, blocks=0,
-            check_record=None, stream=_stream(q), **inputs)
+            check_record=None, stream=current_stream(q), **inputs)
         ready.set_workspace(workspace)
         if len(_calls.checked) >= _MOST_CALLS:
             _calls.checked.clear()
@@ -228,7 +229,7 @@ def _attend(tensors, spec, cache_shape, tokens, *, lengths=None, table=None, que
         raise errors.ArrayError(f"{tokens} tokens in a cache with a capacity of {cache_shape[2]}")
     request.tokens = tokens
     request.q.data, request.out.data = q.data_ptr(), out.data_ptr()
-    request.stream, request.workspace = _stream(q), workspace.data_ptr()
+    request.stream, request.workspace = current_stream(q), workspace.data_ptr()
     for side, memory, scales in ((request.k, k_cache, found.k_scales), (request.v, v_cache, found.v_scales)):
         side.codes = memory.data_ptr()
         if scales is not None:
@@ -263,7 +264,7 @@ def _append(k, v, k_cache, v_cache, spec, cache_shape, *, first_token=0, slots=N
     _refuse_gradients(k, v)
     cache = _cache_of(spec, cache_shape, k_cache, v_cache, (k_tensor_scale, v_tensor_scale))
     operations.append(cache, k, v, first_token=None if slots is not None else first_token, slots=slots, table=table,
-                      stream=_stream(k))
+                      stream=current_stream(k))
 
 
 # ---- Fake kernels: the shapes of outputs, without a device ----
