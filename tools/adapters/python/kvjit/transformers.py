@@ -32,24 +32,27 @@ _SERVED = {"cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k", "po
            "num_items_in_batch", "return_dict"}  # arguments of attention functions that change nothing here
 
 
-class StoredStates(torch.Tensor):
-    """Stands for keys or values that are in a layer's packed cache. It has a shape and no numbers."""
+class PackedStatesError(errors.UnsupportedError, AttributeError):
+    """Something else than kvjit's attention asked for the numbers of a KvjitCache."""
 
-    @staticmethod
-    def __new__(cls, like, tokens, layer):
-        shape = (*like.shape[:2], tokens, like.shape[3])
-        made = torch.Tensor._make_wrapper_subclass(cls, shape, dtype=like.dtype, device=like.device)
-        made.layer = layer
-        return made
 
-    def __repr__(self):
-        return f"StoredStates({list(self.shape)}, {self.layer!r})"
+class PackedStates:
+    """What a layer gives for its keys and for its values: they are packed, so there are no tensors to read."""
+
+    def __init__(self, layer):
+        self.layer = layer
+
+    def _refuse(self, what):
+        raise PackedStatesError(
+            f"{what}: the keys and values of a KvjitCache are packed",
+            ['load the model with attn_implementation="kvjit", or call model.set_attn_implementation("kvjit")'])
+
+    def __getattr__(self, name):
+        self._refuse(f"'{name}' was asked of a layer's states")
 
     @classmethod
-    def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
-        raise errors.UnsupportedError(
-            f"{function} was asked to read a KvjitCache, whose keys and values are packed",
-            ['load the model with attn_implementation="kvjit", or call model.set_attn_implementation("kvjit")'])
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        cls._refuse(None, f"{function} was asked to read a layer's states")
 
 
 # ---- The cache ----
@@ -66,7 +69,7 @@ class KvjitLayer(CacheLayerMixin):
     def __init__(self, k, v, owner, capacity=0):
         super().__init__()
         self.k, self.v, self._owner, self._capacity = k, v, owner, capacity
-        self._tokens, self._memory = 0, None
+        self._tokens, self._memory, self._states = 0, None, PackedStates(self)
 
     def __repr__(self):
         return f"KvjitLayer(k={self.k!r}, v={self.v!r}, tokens={self._tokens})"
@@ -80,9 +83,7 @@ class KvjitLayer(CacheLayerMixin):
         self.is_initialized = True
 
     def _spec(self, **more):
-        dims = ({"head_dim": self._dims[0]} if self._dims[0] == self._dims[1] else
-                {"head_dim_k": self._dims[0], "head_dim_v": self._dims[1]})
-        return _spec(_frozen(self.k), _frozen(self.v), tuple(dims.items()), tuple(more.items()))
+        return _spec(_frozen(self.k), _frozen(self.v), tuple(_dims_of(self._dims).items()), tuple(more.items()))
 
     def _allocate(self, sequences, capacity):
         # The memory depends on formats and sizes alone, so every program of these formats reads it.
@@ -113,7 +114,7 @@ class KvjitLayer(CacheLayerMixin):
         operators.append(self._memory, key_states.transpose(1, 2), value_states.transpose(1, 2),
                          first_token=self._tokens)
         self._tokens = tokens
-        return StoredStates(key_states, tokens, self), StoredStates(value_states, tokens, self)
+        return self._states, self._states
 
     def attention(self, q, *, scale, features, **inputs):
         """Attention of q [batch, queries, query heads, head_dim] over the cache. Long prompts take several calls."""
@@ -125,15 +126,22 @@ class KvjitLayer(CacheLayerMixin):
         for begin in range(0, queries, MOST_QUERIES):
             part = q[:, begin:begin + MOST_QUERIES]
             end = begin + part.shape[1]
-            tokens = self._tokens if mask is not None else self._tokens - queries + end
-            shape = {} if part.shape[1] == 1 else {"query_length": "any", "max_query_length": MOST_QUERIES}
-            spec = self._spec(**features, **shape)
             if mask is not None:
                 inputs["mask"] = mask[:, :, begin:end] if mask.shape[2] > 1 else mask
-            workspace = self._owner.workspace(spec, part, self._memory.shape)
-            outputs.append(operators.attention(self._memory, part, tokens=tokens, scale=scale, spec=spec,
-                                               workspace=workspace, **inputs))
+            later = 0 if mask is not None else queries - end
+            outputs.append(self._attend(part, later, scale, features, inputs))
         return outputs[0] if len(outputs) == 1 else torch.cat(outputs, 1)
+
+    def _attend(self, q, later, scale, features, inputs):
+        """One call: `later` tokens at the end of the cache belong to later queries."""
+        spec = self._spec(**features, **_shape_of(q.shape[1]))
+        workspace = self._owner.workspace(spec, q.device, q.shape[0], q.shape[1], self._memory.shape)
+        return operators.attention(self._memory, q, tokens=self._tokens - later, scale=scale, spec=spec,
+                                   workspace=workspace, **inputs)
+
+    def tokens_at_most(self):
+        """How many tokens attention may see."""
+        return self._tokens
 
     def get_mask_sizes(self, query_length):
         return self._tokens + query_length, 0
@@ -181,6 +189,76 @@ class KvjitLayer(CacheLayerMixin):
         return self._memory.nbytes if self._memory is not None else 0
 
 
+class StaticKvjitLayer(KvjitLayer):
+    """A layer with room for a number of tokens, whose length is on the device: steps of decode change no address and no
+    number of the host, so they can be compiled and captured in a CUDA graph."""
+
+    is_compileable = True
+
+    def lazy_initialization(self, key_states, value_states):
+        super().lazy_initialization(key_states, value_states)
+        self._memory = self._allocate(self.batch_size, self._capacity)
+        self._length = torch.zeros((), dtype=torch.int64, device=self.device)
+        self._toml, self._workspace = self._spec().toml, None
+        torch._dynamo.mark_static_address(self._length)
+
+    def update(self, key_states, value_states, *args, **kwargs):
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        tokens = key_states.shape[2]
+        slots = torch.arange(tokens, device=self.device) + self._length
+        self._length.add_(tokens)
+        if self._owner.layers[0] is self:
+            torch._assert_async(self._length <= self._capacity, "more tokens than max_tokens of a static KvjitCache")
+        slots = torch.where(slots < self._capacity, slots, -1).expand(self.batch_size, tokens).contiguous()
+        memory = self._memory
+        torch.ops.kvjit.append(key_states.transpose(1, 2), value_states.transpose(1, 2), memory.k, memory.v,
+                               self._toml, memory.shape, slots=slots)
+        return self._states, self._states
+
+    def _attend(self, q, later, scale, features, inputs):
+        lengths = (self._length - later).to(torch.int32).expand(self.batch_size).contiguous()
+        toml = _toml(_frozen(self.k), _frozen(self.v), self._dims, tuple(features.items()), q.shape[1])
+        if not torch.compiler.is_compiling():
+            self._reserve_workspace(q, features)
+        workspace, memory = self._workspace, self._memory
+        return torch.ops.kvjit.attention(q, memory.k, memory.v, workspace, toml, memory.shape, self._capacity,
+                                         lengths=lengths, scale=scale or 0.0, **inputs)
+
+    def _reserve_workspace(self, q, features):
+        """For this call, and for the steps that follow a prompt."""
+        for queries in (q.shape[1], 1):
+            spec = self._spec(**features, **_shape_of(queries))
+            self._workspace = self._owner.workspace(spec, q.device, q.shape[0], queries, self._memory.shape)
+
+    def tokens_at_most(self):
+        return self._capacity
+
+    def get_mask_sizes(self, query_length):
+        return self._capacity, 0
+
+    def get_seq_length(self):
+        return self._length if self.is_initialized else 0
+
+    def get_max_length(self):
+        return self._capacity
+
+    def reset(self):
+        if self.is_initialized:
+            self._length.zero_()
+
+    def crop(self, tokens_to_remove):
+        if tokens_to_remove > 0:
+            raise errors.UsageError(f"crop takes the tokens to remove as a negative number, not {tokens_to_remove}")
+        if self.is_initialized:
+            self._length.add_(int(tokens_to_remove))
+
+    def _select(self, indices):
+        if self.is_initialized:
+            self._tokens = self._capacity
+            super()._select(indices)
+
+
 class KvjitCache(Cache):
     """A cache of packed keys and values for `past_key_values`.
 
@@ -188,19 +266,25 @@ class KvjitCache(Cache):
         k, v: formats: names that `kvjit formats` lists, or dicts of a spec's side.
         layers: other formats of some layers: {layer: (k, v)}, or a function of the layer that returns (k, v) or None.
         max_tokens: tokens that are reserved from the start, for each sequence; more are added as needed.
+        is_static: `max_tokens` is all there is. Decode can then be compiled; `generate` does so on a GPU, with CUDA
+            graphs, as with transformers' StaticCache. More tokens are an assertion of the device, which CUDA reports
+            late.
 
     Attributes:
         nbytes: the memory of all layers, bytes.
     """
 
-    def __init__(self, k="kv4", v="kv4", *, layers=None, max_tokens=0):
+    def __init__(self, k="kv4", v="kv4", *, layers=None, max_tokens=0, is_static=False):
+        if is_static and max_tokens < 1:
+            raise errors.UsageError("a static cache needs max_tokens")
         self.k, self.v = k, v
         choose = layers if callable(layers) else (layers or {}).get
         self._workspaces, self._none = {}, {}
 
         def next_layer():
             chosen = choose(len(self.layers))
-            return KvjitLayer(*(chosen if chosen is not None else (k, v)), self, max_tokens)
+            make = StaticKvjitLayer if is_static else KvjitLayer
+            return make(*(chosen if chosen is not None else (k, v)), self, max_tokens)
 
         super().__init__(layer_class_to_replicate=next_layer)
 
@@ -210,12 +294,13 @@ class KvjitCache(Cache):
             self._none[device] = torch.empty(0, dtype=torch.uint8, device=device)
         return self._none[device]
 
-    def workspace(self, spec, q, shape):
+    def workspace(self, spec, device, batch, queries, shape):
         """The workspace that all layers of a device share. It grows."""
-        needs = _workspace_bytes(spec, q.device, q.shape[0], shape[1], shape[2], q.shape[1])
-        found = self._workspaces.get(q.device)
+        needs = _workspace_bytes(spec, device, batch, shape[1], shape[2], queries)
+        found = self._workspaces.get(device)
         if found is None or found.numel() < needs:
-            found = self._workspaces[q.device] = torch.zeros(needs, dtype=torch.uint8, device=q.device)
+            found = self._workspaces[device] = torch.zeros(needs, dtype=torch.uint8, device=device)
+            torch._dynamo.mark_static_address(found)
         return found
 
     @property
@@ -232,6 +317,20 @@ def _spec(k, v, dims, more):
     sides = [side if isinstance(side, str) else dict(side) for side in (k, v)]
     keywords = {key: list(value) if isinstance(value, tuple) else value for key, value in (*dims, *more)}
     return Spec(k=sides[0], v=sides[1], **keywords)
+
+
+def _shape_of(queries):
+    return {} if queries == 1 else {"query_length": "any", "max_query_length": MOST_QUERIES}
+
+
+def _dims_of(dims):
+    return {"head_dim": dims[0]} if dims[0] == dims[1] else {"head_dim_k": dims[0], "head_dim_v": dims[1]}
+
+
+@torch.compiler.assume_constant_result
+def _toml(k, v, dims, features, queries):
+    """The text of a spec. A compiled function holds it as a constant."""
+    return _spec(k, v, tuple(_dims_of(dims).items()), (*features, *_shape_of(queries).items())).toml
 
 
 @functools.lru_cache(maxsize=65536)
@@ -253,27 +352,28 @@ def _is_causal_with_window(function):
 
 
 def mask(batch_size, q_length, kv_length, q_offset=0, kv_offset=0, mask_function=causal_mask_function,
-         attention_mask=None, allow_is_causal_skip=True, **kwargs):
+         attention_mask=None, **kwargs):
     """The mask of a forward pass, for transformers' AttentionMaskInterface.
 
     Returns:
-        None: causal, with the layer's window. int32 [batch, 2]: the same, and the range of tokens that each sequence
-        has. bool [batch, 1, queries, tokens]: any other mask.
+        None: causal, with the layer's window. int32 [batch, 1, 1, 2]: the same, and the range of tokens that each
+        sequence has. bool [batch, 1, queries, tokens]: any other mask. All have four dimensions, which tells
+        transformers that they are ready.
     """
     is_plain = mask_function is causal_mask_function or _is_causal_with_window(mask_function)
-    if allow_is_causal_skip and is_plain:
+    if is_plain:
         if attention_mask is None:
             return None
         visible = attention_mask[:, kv_offset:kv_offset + kv_length].to(torch.bool)
         begin = visible.int().argmax(1, keepdim=True)
         is_left_padded = (visible == (torch.arange(visible.shape[1], device=visible.device) >= begin)).all()
-        if visible.shape[1] == kv_length and is_left_padded:
+        if is_left_padded:
             if not begin.any():
                 return None
-            return torch.cat([begin, torch.full_like(begin, kv_length)], 1).int()
+            return torch.cat([begin, torch.full_like(begin, kv_length)], 1).int()[:, None, None]
     return sdpa_mask(batch_size=batch_size, q_length=q_length, kv_length=kv_length, q_offset=q_offset,
                      kv_offset=kv_offset, mask_function=mask_function, attention_mask=attention_mask,
-                     allow_is_causal_skip=False, **kwargs)
+                     **(kwargs | {"allow_is_causal_skip": False}))
 
 
 def _numbers(visible):
@@ -293,7 +393,7 @@ def attention(module, query, key, value, attention_mask, scaling=None, dropout=0
     Returns:
         The output [batch, queries, query heads, head_dim], and None for the weights.
     """
-    if not isinstance(key, StoredStates):
+    if not isinstance(key, PackedStates):
         raise errors.UnsupportedError(
             'attn_implementation="kvjit" reads a KvjitCache, and this call has none',
             ["pass past_key_values=kvjit.transformers.KvjitCache(...) and use_cache=True"])
@@ -305,14 +405,14 @@ def attention(module, query, key, value, attention_mask, scaling=None, dropout=0
         raise errors.UnsupportedError(f"kvjit serves no attention with {', '.join(refused)}")
     features, inputs, names = {}, {}, []
     queries = query.shape[2]
-    if attention_mask is not None and attention_mask.dim() == 4:
+    if attention_mask is not None and attention_mask.dtype != torch.int32:
         names.append("mask")
         inputs["mask"] = _numbers(attention_mask)
     else:
         if attention_mask is not None:
             names.append("token_ranges")
-            inputs["token_ranges"] = attention_mask
-        if sliding_window is not None and key.shape[2] > sliding_window:
+            inputs["token_ranges"] = attention_mask[:, 0, 0]
+        if sliding_window is not None and key.layer.tokens_at_most() > sliding_window:
             features["window"] = (sliding_window - 1, 0)
         elif queries > 1:
             names.append("causal")

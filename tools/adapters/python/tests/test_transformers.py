@@ -171,3 +171,52 @@ def test_perplexity_of_the_small_model():
         found[k] = example.perplexity(model, text, 1, 96, 32, make)
     assert abs(found["f16"] / found["eager"] - 1) < 1e-3 and abs(found["q8_0"] / found["eager"] - 1) < 5e-3
     assert found["kv2"] > 1.02 * found["eager"]
+
+
+# ---- Static caches ----
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma3", "gpt_oss"])
+def test_static(device, family):
+    model = model_of(family, device)
+    caches = {"eager": transformers.DynamicCache(config=model.config),
+              "kvjit": kt.KvjitCache("f16", "f16", max_tokens=64, is_static=True)}
+    for count, seed in ((40, 1), (1, 2), (3, 3), (1, 4)):
+        step = tokens(2, count, device, seed)
+        want, got = (logits(model, step, cache, name) for name, cache in caches.items())
+        assert distance(got, want) < 3e-3
+    assert int(caches["kvjit"].get_seq_length()) == 45
+
+
+def test_static_caches_generate(device):
+    model, prompt = model_of("llama", device), tokens(2, 20, device)
+    mask = torch.ones_like(prompt)
+    mask[1, :9] = 0
+    static = lambda: kt.KvjitCache("f32", "f32", max_tokens=40, is_static=True)
+    for options in ({"do_sample": False}, {"do_sample": False, "attention_mask": mask},
+                    {"do_sample": False, "num_beams": 3}):
+        assert generated(model, prompt, static(), **options) == generated(model, prompt, None, **options)
+
+
+def test_steps_compile_as_one_graph(device):
+    model = model_of("llama", device)
+    compiled = torch.compile(model, fullgraph=True, backend="inductor" if device == "cuda" else "aot_eager")
+    caches = [kt.KvjitCache("q8_0", "q8_0", max_tokens=64, is_static=True) for _ in range(2)]
+    for cache in caches:
+        logits(model, tokens(2, 30, device), cache, "kvjit")
+    for seed in (1, 2, 3):
+        step = tokens(2, 1, device, seed)
+        with torch.no_grad():
+            got = compiled(step, past_key_values=caches[0], use_cache=True).logits
+        assert distance(got, logits(model, step, caches[1], "kvjit")) < 1e-3
+    assert int(caches[0].get_seq_length()) == 33
+
+
+def test_a_static_cache_that_is_full():
+    cache = kt.KvjitCache("f16", "f16", max_tokens=16, is_static=True)
+    model = model_of("llama")
+    logits(model, tokens(1, 16), cache, "kvjit")
+    with pytest.raises(RuntimeError, match="more tokens than max_tokens"):
+        logits(model, tokens(1, 1), cache, "kvjit")
+    with pytest.raises(kvjit.UsageError, match="max_tokens"):
+        kt.KvjitCache(is_static=True)
