@@ -2,6 +2,8 @@
 // Without AddressSanitizer these calls do nothing.
 // SPDX-License-Identifier: MIT
 #pragma once
+#include <unistd.h>
+
 #include <boost/context/protected_fixedsize_stack.hpp>
 #include <cstddef>
 
@@ -25,6 +27,13 @@ struct Stack {
   std::size_t bytes = 0;
 };
 
+// Those of Boost's library keep a std::once_flag. In a static library that binds libstdc++'s thread-local variables at
+// load time, and then dlopen fails in processes that have opened libstdc++ before: Python with PyTorch.
+struct StackTraits {
+  static std::size_t page_size() { return static_cast<std::size_t>(sysconf(_SC_PAGESIZE)); }
+  static std::size_t default_size() { return 64 * page_size(); }
+};
+
 // A stack allocator that records the stack's address and size.
 class StackSource {
  public:
@@ -41,7 +50,7 @@ class StackSource {
   }
 
  private:
-  boost::context::protected_fixedsize_stack source_;
+  boost::context::basic_protected_fixedsize_stack<StackTraits> source_;
   Stack* stack_;
 };
 
