@@ -5,13 +5,23 @@ arrays of CuPy, JAX, Numba and NumPy. Nothing is copied. Work is queued on the c
 as it is until that work has ended, as for kernels of the array's own library.
 SPDX-License-Identifier: MIT
 """
+from __future__ import annotations
+
 import ctypes as c
 import math
 import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from . import _abi, errors
 from .library import Closable, Handle, call, functions
 
+if TYPE_CHECKING:
+    import numpy
+
+    from .context import Context
+
+ArrayLike = Any  # a tensor of PyTorch, or what has __dlpack__, __cuda_array_interface__ or __array_interface__
 BYTES = {"f16": 2, "bf16": 2, "f32": 4, "i32": 4, "i64": 8, "u32": 4, "u8": 1}
 NUMBERS = {"f16": _abi.F16, "bf16": _abi.BF16, "f32": _abi.F32}  # KVJIT_F16 ...
 SLOTS = {"i64": _abi.INT64, "i32": _abi.INT32}
@@ -180,7 +190,7 @@ class Array(Closable):
     `numpy.asarray(array)` on the CPU back-end. The memory lives as long as the array.
     """
 
-    def __init__(self, context, shape, dtype):
+    def __init__(self, context: Context, shape: Sequence[int], dtype: str):
         if dtype not in BYTES:
             raise errors.ArrayError(f"{dtype!r} is no type; the types are {', '.join(BYTES)}")
         self.context, self.shape, self.dtype = context, tuple(int(size) for size in shape), dtype
@@ -189,15 +199,15 @@ class Array(Closable):
         self._owned = _Memory(context, self.nbytes)
 
     @property
-    def nbytes(self):
+    def nbytes(self) -> int:
         return math.prod(self.shape) * BYTES[self.dtype]
 
     @property
-    def device(self):
+    def device(self) -> str:
         return self.context.device
 
     @property
-    def data(self):
+    def data(self) -> int:
         """The address."""
         return self._open().value
 
@@ -219,7 +229,7 @@ class Array(Closable):
     def __array_interface__(self):
         return self._interface(False)
 
-    def fill(self, content):
+    def fill(self, content: bytes) -> Array:
         """Copies `content`, bytes of the whole array, to the device, and waits for it."""
         content = bytes(content)
         if len(content) != self.nbytes:
@@ -227,7 +237,7 @@ class Array(Closable):
         call(functions.kvjit_copy_to_device, self.context._open().value, self.data, content, self.nbytes)
         return self
 
-    def tobytes(self):
+    def tobytes(self) -> bytes:
         """Waits for the default stream, and copies the array to the host."""
         content = c.create_string_buffer(max(self.nbytes, 1))
         handle = self.context._open().value
@@ -235,7 +245,7 @@ class Array(Closable):
         call(functions.kvjit_copy_to_host, handle, content, self.data, self.nbytes)
         return content.raw[:self.nbytes]
 
-    def numpy(self):
+    def numpy(self) -> numpy.ndarray:
         """A copy as numpy.ndarray. NumPy has no bfloat16, so those become float32."""
         import numpy
         if self.dtype != "bf16":

@@ -4,11 +4,14 @@
 sequences. Both allocate their memory, or lay themselves out in memory that the caller brings.
 SPDX-License-Identifier: MIT
 """
+from __future__ import annotations
+
 import ctypes as c
 
 from . import _abi, arrays, errors
 from .library import Closable, call, functions
-from .program import SIDES
+from .arrays import ArrayLike
+from .program import SIDES, Program
 
 
 
@@ -83,15 +86,16 @@ class Cache(_Base):
         nbytes: the memory, bytes.
     """
 
-    def __init__(self, program, *, sequences=1, kv_heads, capacity, memory=None, k_tensor_scale=1.0,
-                 v_tensor_scale=1.0):
+    def __init__(self, program: Program, *, sequences: int = 1, kv_heads: int, capacity: int,
+                 memory: tuple[ArrayLike, ArrayLike] | None = None, k_tensor_scale: float = 1.0,
+                 v_tensor_scale: float = 1.0):
         if program.is_paged:
             raise errors.UsageError("the program has layout paged; PagedCache is its cache")
         super().__init__(program, sequences, kv_heads, capacity, memory, (k_tensor_scale, v_tensor_scale))
         self.sequences, self.tokens = sequences, 0
 
     @staticmethod
-    def sizes(program, *, sequences=1, kv_heads, capacity):
+    def sizes(program: Program, *, sequences: int = 1, kv_heads: int, capacity: int) -> tuple[int, int]:
         """Bytes of the memory of K and of V."""
         return _Base._sizes(program, sequences, kv_heads, capacity)
 
@@ -105,19 +109,22 @@ class PagedCache(_Base):
         memory: two arrays of bytes, for K and for V; None: allocated.
     """
 
-    def __init__(self, program, *, pages, kv_heads, memory=None, k_tensor_scale=1.0, v_tensor_scale=1.0):
+    def __init__(self, program: Program, *, pages: int, kv_heads: int,
+                 memory: tuple[ArrayLike, ArrayLike] | None = None, k_tensor_scale: float = 1.0,
+                 v_tensor_scale: float = 1.0):
         if not program.is_paged:
             raise errors.UsageError("the program's layout is not paged; Cache is its cache")
         super().__init__(program, 1, kv_heads, pages * program.page_tokens, memory, (k_tensor_scale, v_tensor_scale))
         self.pages = pages
 
     @staticmethod
-    def sizes(program, *, pages, kv_heads):
+    def sizes(program: Program, *, pages: int, kv_heads: int) -> tuple[int, int]:
         """Bytes of the memory of K and of V."""
         return _Base._sizes(program, 1, kv_heads, pages * program.page_tokens)
 
     @classmethod
-    def over(cls, program, k, v, *, k_tensor_scale=1.0, v_tensor_scale=1.0):
+    def over(cls, program: Program, k: ArrayLike, v: ArrayLike, *, k_tensor_scale: float = 1.0,
+             v_tensor_scale: float = 1.0) -> PagedCache:
         """A cache over pages that an engine lays out, for page_layout = "rows".
 
         Args:

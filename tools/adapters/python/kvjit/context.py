@@ -4,10 +4,17 @@ Most programs never make one: `Program(spec, device="cuda:0")` uses the default 
 the process ends.
 SPDX-License-Identifier: MIT
 """
+from __future__ import annotations
+
 import ctypes as c
 import dataclasses
+import functools
+import importlib.util
+import os
 import pathlib
 import threading
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from . import _abi, arrays, errors
 from .library import Closable, Handle, call, functions, sized
@@ -32,6 +39,26 @@ class Device:
     memory_bytes: int
 
 
+def packaged_nvrtc():
+    """Files of NVRTC in the packages of this Python, newest first: those that torch or nvidia-cuda-nvrtc brought."""
+    found = importlib.util.find_spec("nvidia")
+    folders = found.submodule_search_locations if found else ()
+    files = [file for folder in folders for file in pathlib.Path(folder).glob("*/lib/libnvrtc.so.*")]
+    return sorted((str(file) for file in files if file.name.count(".") == 2), reverse=True)
+
+
+@functools.cache
+def _open_nvrtc():
+    """Opens the packages' NVRTC. The library looks for NVRTC by its names, and finds what the process has open, whether
+    or not the environment of this Python is active."""
+    if not any(os.environ.get(name) for name in ("KVJIT_NVRTC", "KVJIT_CUDA")):
+        for file in packaged_nvrtc()[:1]:
+            try:
+                c.CDLL(file)
+            except OSError:
+                pass  # the library says what it finds, and what not
+
+
 def _strings(values):
     return (c.c_char_p * len(values))(*(str(value).encode() for value in values)) if values else None
 
@@ -52,15 +79,20 @@ class Context(Closable):
         kvjit.UnavailableError: no such device.
     """
 
-    def __init__(self, device=None, *, cache_dir=None, bundles=(), specs_dirs=(), trusted_keys=(), log=None):
+    def __init__(self, device: Any = None, *, cache_dir: str | pathlib.Path | None = None,
+                 bundles: Iterable[str | pathlib.Path] = (), specs_dirs: Iterable[str | pathlib.Path] = (),
+                 trusted_keys: Iterable[str] = (), log: Callable[[str], None] | None = None):
         kind, ordinal = parse_device(device)
+        if kind != _abi.DEVICE_CPU:
+            _open_nvrtc()
         options = sized(_abi.ContextOptions)
         options.device, options.ordinal = kind, ordinal
         options.cache_dir = str(cache_dir).encode() if cache_dir is not None else None
+        bundles, trusted_keys = list(bundles), list(trusted_keys)
         packaged = [] if trusted_keys else sorted(BUNDLES.glob("*.kvb"))
         keeps = []
         for name, values in (("bundles", [*bundles, *packaged]), ("specs_dirs", list(specs_dirs)),
-                             ("trusted_keys", list(trusted_keys))):
+                             ("trusted_keys", trusted_keys)):
             strings = _strings(values)
             keeps.append(strings)
             setattr(options, name, c.cast(strings, c.c_void_p))
@@ -69,29 +101,29 @@ class Context(Closable):
         if log is not None:
             options.log = type(options.log)(lambda user, message: log(message.decode(errors="replace")))
             keeps.append(options.log)
-        self._owned = Handle(functions.kvjit_context_create, functions.kvjit_context_destroy, c.byref(options),
-                             keeps=tuple(keeps))
+        handle = self._owned = Handle(functions.kvjit_context_create, functions.kvjit_context_destroy,
+                                      c.byref(options), keeps=tuple(keeps))
         info = sized(_abi.DeviceInfo)
-        call(functions.kvjit_context_device, self._owned.value, c.byref(info))
+        call(functions.kvjit_context_device, handle.value, c.byref(info))
         members = struct_dict(info)
         self.info = Device(**(members | {"is_gpu": bool(members["is_gpu"])}))
         self.device = f"cuda:{ordinal}" if self.info.is_gpu else "cpu"
 
-    def seal(self):
+    def seal(self) -> None:
         """Forbids compiling from now on: a call that needs a kernel which no store has raises SealedError."""
         call(functions.kvjit_seal, self._open().value)
 
-    def stats(self):
+    def stats(self) -> dict[str, int]:
         """Where kernels came from: a dict of the members of kvjit_stats."""
         stats = sized(_abi.Stats)
         call(functions.kvjit_context_stats, self._open().value, c.byref(stats))
         return struct_dict(stats)
 
-    def synchronize(self, stream=0):
+    def synchronize(self, stream: int = 0) -> None:
         """Waits until all work on a stream has ended; 0 is the default stream."""
         call(functions.kvjit_synchronize, self._open().value, stream or None)
 
-    def empty(self, shape, dtype):
+    def empty(self, shape: Sequence[int], dtype: str) -> arrays.Array:
         """An Array whose numbers may be anything."""
         return arrays.Array(self, shape, dtype)
 
@@ -112,15 +144,15 @@ def parse_device(device):
     return _abi.DEVICE_GPU, int(number or 0)
 
 
-_defaults = {}
+_defaults: dict[tuple[int, int], Context] = {}
 _lock = threading.Lock()
 
 
-def default(device=None):
+def default(device: Any = None) -> Context:
     """The default context of a device, made at the first question."""
     key = parse_device(device)
     with _lock:
         found = _defaults.get(key)
-        if found is None or found.is_closed or found._owned.is_foreign():
+        if found is None or found._owned is None or found._owned.is_foreign():
             found = _defaults[key] = Context(device)
         return found

@@ -3,6 +3,10 @@
 A status of kvjit.h is a class here. `kvjit.Error` is the base of all of them.
 SPDX-License-Identifier: MIT
 """
+from __future__ import annotations
+
+from collections.abc import Iterable
+
 from . import _abi
 
 
@@ -15,7 +19,7 @@ class Error(RuntimeError):
         file, line, column: the place in the spec; line and column count from 1, and 0 means unknown.
     """
 
-    def __init__(self, message, notes=(), file="", line=0, column=0):
+    def __init__(self, message: str, notes: Iterable[str] = (), file: str = "", line: int = 0, column: int = 0):
         self.message, self.notes = message, list(notes)
         self.file, self.line, self.column = file, line, column
         place = f"{file}:{line}:{column}: " if line else ""

@@ -4,6 +4,8 @@ The wheel has the library beside this file. KVJIT_LIBRARY names another one. cty
 during each call, so threads may call at the same time.
 SPDX-License-Identifier: MIT
 """
+from __future__ import annotations
+
 import ctypes as c
 import os
 import pathlib
@@ -106,7 +108,7 @@ class Handle:
 class Closable:
     """What owns a handle, or memory: `close`, `with`, and errors that say that it was closed."""
 
-    _owned = None  # a Handle, or None once closed
+    _owned: Handle | None = None  # None once closed
 
     def _open(self):
         """The handle, for one call."""

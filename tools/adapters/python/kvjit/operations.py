@@ -6,13 +6,18 @@ batch has all its rows behind each other: [rows, heads, head_dim]. `stream` is a
 `torch.cuda.current_stream().cuda_stream`); 0 is the default stream.
 SPDX-License-Identifier: MIT
 """
+from __future__ import annotations
+
 import ctypes as c
 import dataclasses
+from collections.abc import Sequence
+from typing import Any
 
-from . import _abi, arrays, cache as caches, errors
-from .arrays import check
+from . import _abi, arrays, errors
+from .arrays import ArrayLike, check
+from .cache import Cache, PagedCache
 from .library import call, functions, sized
-from .program import SIDES
+from .program import SIDES, Program
 
 _PAIRS = {"neighbours": _abi.ROPE_NEIGHBOURS, "halves": _abi.ROPE_HALVES}
 _COPIES = {_abi.COPY_BYTES: "bytes", _abi.COPY_ROTATED: "rotated", _abi.COPY_DEQUANTIZED: "dequantized"}
@@ -32,13 +37,13 @@ class Rope:
         extrapolation, beta_fast, beta_slow, trained_tokens: YaRN.
     """
     dims: int
-    positions: object
+    positions: ArrayLike | int
     pairs: str = "halves"
     first: int = 0
     base: float = 0.0
     scale: float = 0.0
     magnitude: float = 0.0
-    factors: object = None
+    factors: ArrayLike | None = None
     extrapolation: float = 0.0
     beta_fast: float = 0.0
     beta_slow: float = 0.0
@@ -101,7 +106,7 @@ def _pages(table, cache, sequences, keeps, stream):
 
 
 def _needs_table(cache, table, slots=None):
-    is_paged = isinstance(cache, caches.PagedCache)
+    is_paged = isinstance(cache, PagedCache)
     if is_paged and table is None and slots is None:
         raise errors.UsageError("a paged cache needs `table`, the pages of each sequence, or `slots`")
     if not is_paged and table is not None:
@@ -145,7 +150,7 @@ def _codec(cache, side, x, first_token, slots, table, rope, stream, keeps, check
 
 
 def _check_room(cache, sequences, end, table=None):
-    if isinstance(cache, caches.PagedCache):
+    if isinstance(cache, PagedCache):
         entries = arrays.view(table).shape[1] if table is not None else 0
         room, what = entries * cache.program.page_tokens, f"{entries} pages a sequence"
     else:
@@ -156,7 +161,9 @@ def _check_room(cache, sequences, end, table=None):
         raise errors.ArrayError(f"tokens up to {end} for {what}: {room} tokens")
 
 
-def append(cache, k, v, *, first_token=None, slots=None, table=None, rope=None, check=None, stream=0):
+def append(cache: Cache | PagedCache, k: ArrayLike | None, v: ArrayLike | None, *, first_token: int | None = None,
+           slots: ArrayLike | None = None, table: ArrayLike | None = None, rope: Rope | None = None,
+           check: ArrayLike | None = None, stream: int = 0) -> None:
     """Stores tokens.
 
     Args:
@@ -172,10 +179,10 @@ def append(cache, k, v, *, first_token=None, slots=None, table=None, rope=None, 
     Raises:
         kvjit.ArrayError: a wrong shape, type or device, or no room.
     """
-    keeps = []
+    keeps: list[Any] = []
     follows = first_token is None and slots is None
     if follows:
-        if not isinstance(cache, caches.Cache):
+        if not isinstance(cache, Cache):
             raise errors.UsageError("a paged cache needs `first_token` or `slots`")
         first_token = cache.tokens
     calls = [(side, _codec(cache, side, x, first_token, slots, table, rope if side == "k" else None, stream, keeps,
@@ -187,11 +194,13 @@ def append(cache, k, v, *, first_token=None, slots=None, table=None, rope=None, 
         raise errors.ArrayError("k and v have different numbers of tokens")
     for side, codec in calls:
         call(functions.kvjit_quantize, cache.program._open().value, SIDES[side], c.byref(codec))
-    if follows:
+    if follows and isinstance(cache, Cache):
         cache.tokens = first_token + calls[0][1].tokens
 
 
-def read(cache, side, out, *, first_token=0, slots=None, table=None, keep_rotated=False, check=None, stream=0):
+def read(cache: Cache | PagedCache, side: str, out: ArrayLike, *, first_token: int = 0, slots: ArrayLike | None = None,
+         table: ArrayLike | None = None, keep_rotated: bool = False, check: ArrayLike | None = None,
+         stream: int = 0) -> ArrayLike:
     """Reads tokens: dequantizes them to `out`, f16, bf16 or f32 [sequences, tokens, kv_heads, head_dim].
 
     Args:
@@ -204,7 +213,7 @@ def read(cache, side, out, *, first_token=0, slots=None, table=None, keep_rotate
     """
     if side not in SIDES:
         raise errors.UsageError(f'a side is "k" or "v", not {side!r}')
-    keeps = []
+    keeps: list[Any] = []
     codec = _codec(cache, side, out, first_token, slots, table, None, stream, keeps, check)
     codec.keep_rotated = keep_rotated
     call(functions.kvjit_dequantize, cache.program._open().value, SIDES[side], c.byref(codec))
@@ -226,8 +235,10 @@ def _cache_tokens(cache, side, sequences, tokens, first_token, slots, table, kee
     return c.pointer(made)
 
 
-def copy(source, target, *, sequences=1, tokens, source_token=0, target_token=0, source_slots=None, target_slots=None,
-         source_table=None, target_table=None, sides=("k", "v"), stream=0):
+def copy(source: Cache | PagedCache, target: Cache | PagedCache, *, sequences: int = 1, tokens: int,
+         source_token: int = 0, target_token: int = 0, source_slots: ArrayLike | None = None,
+         target_slots: ArrayLike | None = None, source_table: ArrayLike | None = None,
+         target_table: ArrayLike | None = None, sides: Sequence[str] = ("k", "v"), stream: int = 0) -> dict[str, str]:
     """Copies tokens of one cache to another, of any format and layout, on the device.
 
     Args:
@@ -241,7 +252,7 @@ def copy(source, target, *, sequences=1, tokens, source_token=0, target_token=0,
     """
     kinds = {}
     for side in sides:
-        keeps = []
+        keeps: list[Any] = []
         request, report = sized(_abi.CopyCall), sized(_abi.CopyReport)
         setattr(request, "from", _cache_tokens(source, side, sequences, tokens, source_token, source_slots,
                                                source_table, keeps, stream))
@@ -257,14 +268,15 @@ def copy(source, target, *, sequences=1, tokens, source_token=0, target_token=0,
     return kinds
 
 
-def shift(cache, rope, *, sequences=1, tokens, first_token=0, slots=None, table=None, stream=0):
+def shift(cache: Cache | PagedCache, rope: Rope, *, sequences: int = 1, tokens: int, first_token: int = 0,
+          slots: ArrayLike | None = None, table: ArrayLike | None = None, stream: int = 0) -> None:
     """Moves keys that were stored with rotary positions to other positions, in place (llama.cpp: K-shift).
 
     Args:
         rope: a Rope whose positions are added to those of the stored rows; 0 keeps a row's bytes.
         sequences, tokens, first_token, slots, table: which tokens, as in `copy`.
     """
-    keeps = []
+    keeps: list[Any] = []
     request = sized(_abi.ShiftCall)
     request.cache = _cache_tokens(cache, "k", sequences, tokens, first_token, slots, table, keeps, stream)
     request.rope = rope._struct(cache.program, [sequences, tokens], keeps)
@@ -280,7 +292,7 @@ def shift(cache, rope, *, sequences=1, tokens, first_token=0, slots=None, table=
 class Report:
     """What an attention call ran: kernels in launch order, the formats in which K and V were read, the bytes of the
     cache that it had to read, bytes that prefill in two passes converted, blocks of the attention kernel."""
-    kernels: tuple
+    kernels: tuple[str, ...]
     k_reader: str
     v_reader: str
     cache_bytes: int
@@ -376,7 +388,7 @@ class _Attention:
     def _tokens(cache, tokens, table, new):
         if tokens is not None:
             return tokens
-        if isinstance(cache, caches.Cache):
+        if isinstance(cache, Cache):
             return cache.tokens + new
         return arrays.view(table).shape[1] * cache.program.page_tokens
 
@@ -409,10 +421,15 @@ class _Attention:
         return report
 
 
-def attention(cache, q, *, out=None, tokens=None, lengths=None, table=None, query_starts=None, queries=None,
-              scale=None, mask=None, slopes=None, sinks=None, leaves_sinks=False, position_offset=0,
-              position_offsets=None, token_ranges=None, lse=None, new_k=None, new_v=None, blocks=0, workspace=None,
-              check=None, with_report=False, is_reference=False, stream=0):
+def attention(cache: Cache | PagedCache, q: ArrayLike, *, out: ArrayLike | None = None, tokens: int | None = None,
+              lengths: ArrayLike | None = None, table: ArrayLike | None = None, query_starts: ArrayLike | None = None,
+              queries: int | None = None, scale: float | None = None, mask: ArrayLike | None = None,
+              slopes: ArrayLike | None = None, sinks: ArrayLike | None = None, leaves_sinks: bool = False,
+              position_offset: int = 0, position_offsets: ArrayLike | None = None,
+              token_ranges: ArrayLike | None = None, lse: ArrayLike | None = None, new_k: ArrayLike | None = None,
+              new_v: ArrayLike | None = None, blocks: int = 0, workspace: ArrayLike | None = None,
+              check: ArrayLike | None = None, with_report: bool = False, is_reference: bool = False,
+              stream: int = 0) -> ArrayLike:
     """Attention of queries over a cache, fused: the kernel reads the packed cache.
 
     Args:
@@ -447,12 +464,13 @@ def attention(cache, q, *, out=None, tokens=None, lengths=None, table=None, quer
                        slopes=slopes, sinks=sinks, position_offsets=position_offsets, token_ranges=token_ranges)
     ready.set_workspace(cache.program.workspace(ready.workspace_bytes(), stream) if workspace is None else workspace)
     report = ready.run(is_reference)
-    if ready.stored and isinstance(cache, caches.Cache):
+    if ready.stored and isinstance(cache, Cache):
         cache.tokens = max(cache.tokens, ready.stored)
     return (ready.out, _report(report)) if with_report else ready.out
 
 
-def merge(program, parts, *, out=None, lse=None, stream=0):
+def merge(program: Program, parts: Sequence[tuple[ArrayLike, ArrayLike]], *, out: ArrayLike | None = None,
+          lse: ArrayLike | None = None, stream: int = 0) -> ArrayLike:
     """Merges outputs over parts of a context into the output over all of it, for specs with the feature lse.
 
     Args:
@@ -492,9 +510,10 @@ def merge(program, parts, *, out=None, lse=None, stream=0):
     return out
 
 
-def read_check(program, record, stream=0):
+def read_check(program: Program, record: ArrayLike, stream: int = 0) -> dict[str, Any] | None:
     """Waits for the stream, and says what a check record holds: None, or a dict of the members of kvjit_check."""
-    found, keeps = sized(_abi.Check), []
+    found = sized(_abi.Check)
+    keeps: list[Any] = []
     pointer = _dense(record, "record", program, "u8", [_abi.CHECK_BYTES], keeps)
     call(functions.kvjit_read_check, program._open().value, pointer, stream or None, c.byref(found))
     if not found.array:

@@ -1,9 +1,13 @@
 """Programs: the kernels of one spec on one device.
 SPDX-License-Identifier: MIT
 """
+from __future__ import annotations
+
 import ctypes as c
 import dataclasses
+import pathlib
 import threading
+from typing import Any
 
 from . import _abi, arrays, context as contexts, errors
 from .library import Closable, Handle, call, functions, sized
@@ -65,24 +69,47 @@ class Program(Closable):
         kvjit.CompileError, kvjit.UnavailableError: the compiler, or the device.
     """
 
-    def __init__(self, spec, device=None, *, context=None, arch=None):
+    id: str
+    title: str
+    arch: str
+    features: str
+    head_dim: int
+    head_dim_v: int
+    q_heads_per_kv: int
+    query_length: int
+    page_tokens: int
+    token_heads: int
+    tile_tokens: int
+    is_planar: bool
+    is_causal: bool
+    is_varlen: bool
+    appends: bool
+    checks: bool
+    q_type: str
+    out_type: str
+    k: Side
+    v: Side
+
+    def __init__(self, spec: Spec | str | pathlib.Path | dict[str, Any], device: Any = None, *,
+                 context: contexts.Context | None = None, arch: str | None = None):
         if context is not None and device is not None:
             raise errors.UsageError("a program takes a device or a context, not both")
         self.spec = spec if isinstance(spec, Spec) else Spec(spec)
         self.context = context if context is not None else contexts.default(device)
         self.device = self.context.device
-        handle = self.context._open()
-        self._owned = Handle(functions.kvjit_program_create, functions.kvjit_program_destroy, handle.value,
-                             self.spec.toml.encode(), self.spec.name.encode(), arch.encode() if arch else None,
-                             keeps=(handle,))
+        owner = self.context._open()
+        handle = self._owned = Handle(functions.kvjit_program_create, functions.kvjit_program_destroy, owner.value,
+                                      self.spec.toml.encode(), self.spec.name.encode(),
+                                      arch.encode() if arch else None, keeps=(owner,))
         info = sized(_abi.ProgramInfo)
-        call(functions.kvjit_program_describe, self._owned.value, c.byref(info))
+        call(functions.kvjit_program_describe, handle.value, c.byref(info))
         for name, value in contexts.struct_dict(info).items():
             if name.startswith("is_") or name in ("appends", "checks"):
                 value = bool(value)
             setattr(self, name, _TYPES[value] if name in ("q_type", "out_type") else value)
         self.k, self.v = (self._side(number) for number in SIDES.values())
-        self._workspaces, self._lock = {}, threading.Lock()
+        self._workspaces: dict[int, arrays.Array] = {}
+        self._lock = threading.Lock()
 
     def _side(self, number):
         info = sized(_abi.SideInfo)
@@ -91,11 +118,11 @@ class Program(Closable):
         return Side(**(members | {"is_rotated": bool(members["is_rotated"])}))
 
     @property
-    def is_paged(self):
+    def is_paged(self) -> bool:
         return self.page_tokens > 0
 
     @property
-    def kernels(self):
+    def kernels(self) -> list[Kernel]:
         """The kernels that are loaded, a Kernel each. Those of attention are loaded from the start."""
         handle, count, found = self._open(), c.c_int(), []
         call(functions.kvjit_program_kernel_count, handle.value, c.byref(count))
@@ -105,7 +132,7 @@ class Program(Closable):
             found.append(Kernel(**contexts.struct_dict(info)))
         return found
 
-    def workspace(self, bytes, stream=0):
+    def workspace(self, bytes: int, stream: int = 0) -> arrays.Array:
         """Memory of at least `bytes` for calls on one stream, whose counters are zero. It is kept for later calls and
         grows. A CUDA graph needs a workspace of the caller's own, which does not move."""
         with self._lock:
@@ -123,7 +150,7 @@ class Program(Closable):
         return f"<kvjit.Program {self.id} on {self.device}>" if not self.is_closed else "<kvjit.Program, closed>"
 
 
-def make_workspace(context, bytes):
+def make_workspace(context: contexts.Context, bytes: int) -> arrays.Array:
     """An Array of at least `bytes` whose first KVJIT_COUNTER_BYTES are zero."""
     made = arrays.Array(context, [max(bytes, _abi.COUNTER_BYTES)], "u8")
     zeros = b"\0" * _abi.COUNTER_BYTES

@@ -4,6 +4,8 @@ Keywords need no table: `head_dim=64` is `head_dim` of [attention], because no o
 tables come from the JSON Schema of specs, which `kvjit schema` prints.
 SPDX-License-Identifier: MIT
 """
+from __future__ import annotations
+
 import ctypes as c
 import difflib
 import functools
@@ -11,6 +13,8 @@ import json
 import pathlib
 import re
 import sys
+
+from typing import Any
 
 import tomli_w
 
@@ -65,8 +69,11 @@ class Spec:
     """
 
     __slots__ = ("toml", "name")
+    toml: str
+    name: str
 
-    def __init__(self, source=None, *, k=None, v=None, **keywords):
+    def __init__(self, source: str | pathlib.Path | dict[str, Any] | None = None, *,
+                 k: str | dict[str, Any] | None = None, v: str | dict[str, Any] | None = None, **keywords: Any):
         self_name, tables = "spec", {}
         if isinstance(source, (str, pathlib.Path)) and _is_path(source):
             self_name, source = str(source), pathlib.Path(source).read_text()
@@ -99,7 +106,7 @@ class Spec:
     def __setattr__(self, name, value):
         raise AttributeError("a Spec is immutable; Spec(spec.to_dict(), key=value) makes another one")
 
-    def to_dict(self):
+    def to_dict(self) -> dict[str, Any]:
         """The tables of the spec."""
         return tomllib.loads(self.toml)
 
@@ -113,7 +120,7 @@ class Spec:
         return f"Spec({self.toml!r})"
 
 
-def supported(spec, arch=None):
+def supported(spec: Spec | str | pathlib.Path | dict[str, Any], arch: str | None = None) -> list[str]:
     """Why kvjit does not serve a spec: a list of reasons, which is empty if it does. No device is needed.
 
     Args:

@@ -12,10 +12,13 @@ There is no backward: inputs that require a gradient raise. The first call with 
 the struct of the C interface; later ones with these shapes replace pointers only.
 SPDX-License-Identifier: MIT
 """
+from __future__ import annotations
+
 import ctypes as c
 import functools
 import threading
 from threading import get_ident
+from typing import Any
 
 import torch
 
@@ -69,31 +72,37 @@ class Cache:
         shape: [sequences, kv_heads, capacity].
     """
 
-    def __init__(self, spec, *, sequences=1, kv_heads, capacity=None, pages=None, batch=None, queries=None,
-                 device=None, workspace=None, k_tensor_scale=1.0, v_tensor_scale=1.0):
+    def __init__(self, spec: Spec | str | dict[str, Any], *, sequences: int = 1, kv_heads: int,
+                 capacity: int | None = None, pages: int | None = None, batch: int | None = None,
+                 queries: int | None = None, device: torch.device | str | None = None,
+                 workspace: torch.Tensor | None = None, k_tensor_scale: float = 1.0, v_tensor_scale: float = 1.0):
         self.spec = spec if isinstance(spec, Spec) else Spec(spec)
         device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         self.program = program_of(self.spec, device)
-        if self.program.is_paged:
-            sequences, capacity = 1, pages * self.program.page_tokens
+        if (pages is None) == self.program.is_paged or (capacity is None) != self.program.is_paged:
+            raise errors.UsageError("a cache takes `pages` if the layout is paged, else `capacity`")
+        tokens = int(capacity or 0)
+        if pages is not None:
+            sequences, tokens = 1, pages * self.program.page_tokens
             sizes = caches.PagedCache.sizes(self.program, pages=pages, kv_heads=kv_heads)
         else:
-            sizes = caches.Cache.sizes(self.program, sequences=sequences, kv_heads=kv_heads, capacity=capacity)
-        self.shape = [sequences, kv_heads, capacity]
+            sizes = caches.Cache.sizes(self.program, sequences=sequences, kv_heads=kv_heads, capacity=tokens)
+        self.shape = [sequences, kv_heads, tokens]
         self.k, self.v = (torch.empty(size, dtype=torch.uint8, device=device) for size in sizes)
         self.scales = {"k_tensor_scale": k_tensor_scale, "v_tensor_scale": v_tensor_scale}
         if workspace is None:
             workspace = make_workspace(self.program, sequences=batch or sequences, kv_heads=kv_heads,
-                                       tokens=capacity, queries=queries, device=device)
-        self.workspace, self.calls = workspace, {}
+                                       tokens=tokens, queries=queries, device=device)
+        self.workspace = workspace
+        self.calls: dict[tuple, _Now] = {}
         for tensor in (self.k, self.v, self.workspace):
             torch._dynamo.mark_static_address(tensor)
 
     @property
-    def nbytes(self):
+    def nbytes(self) -> int:
         return self.k.numel() + self.v.numel()
 
-    def planes(self):
+    def planes(self) -> list[torch.Tensor]:
         """Views of the memory: tensors of bytes [sequences, kv_heads, capacity, bytes of a row], one for the codes and
         one for the scales of each side. To select sequences, or to move tokens to a larger cache of these formats."""
         cache = _cache_of(self.spec.toml, self.shape, self.k, self.v, tuple(self.scales.values()))
@@ -113,7 +122,7 @@ class Cache:
         return views
 
 
-def workspace_bytes(program, *, sequences, kv_heads, tokens, queries=None):
+def workspace_bytes(program: Program, *, sequences: int, kv_heads: int, tokens: int, queries: int | None = None) -> int:
     """Bytes of the workspace of a call of these sizes, and of all smaller ones."""
     request = operations.sized(_abi.AttentionCall)
     request.tokens, request.sequences, request.kv_heads = tokens, sequences, kv_heads
@@ -125,7 +134,8 @@ def workspace_bytes(program, *, sequences, kv_heads, tokens, queries=None):
     return bytes.value
 
 
-def make_workspace(program, *, sequences, kv_heads, tokens, queries=None, device):
+def make_workspace(program: Program, *, sequences: int, kv_heads: int, tokens: int, queries: int | None = None,
+                   device: torch.device | str) -> torch.Tensor:
     """A workspace for calls up to these sizes, of torch's allocator, with counters of zero."""
     size = workspace_bytes(program, sequences=sequences, kv_heads=kv_heads, tokens=tokens, queries=queries)
     return torch.zeros(size, dtype=torch.uint8, device=device)
@@ -300,14 +310,17 @@ for _operator, _kernel, _fake in (("append", _append, lambda *inputs, **more: No
 # ---- The same for a Cache ----
 
 
-def append(cache, k, v, *, first_token=0, slots=None, table=None):
+def append(cache: Cache, k: torch.Tensor, v: torch.Tensor, *, first_token: int = 0, slots: torch.Tensor | None = None,
+           table: torch.Tensor | None = None) -> None:
     """Stores tokens: see kvjit.append. first_token is not remembered: a compiled function has no state."""
     torch.ops.kvjit.append(k, v, cache.k, cache.v, cache.spec.toml, cache.shape, first_token=first_token, slots=slots,
                            table=table, **cache.scales)
 
 
-def attention(cache, q, *, tokens=None, lengths=None, scale=None, new_k=None, new_v=None, with_lse=False, spec=None,
-              workspace=None, **inputs):
+def attention(cache: Cache, q: torch.Tensor, *, tokens: int | None = None, lengths: torch.Tensor | None = None,
+              scale: float | None = None, new_k: torch.Tensor | None = None, new_v: torch.Tensor | None = None,
+              with_lse: bool = False, spec: Spec | None = None, workspace: torch.Tensor | None = None,
+              **inputs: Any) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
     """Attention of queries over a cache: see kvjit.attention for shapes and inputs of features.
 
     Args:

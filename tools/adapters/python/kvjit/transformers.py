@@ -12,7 +12,11 @@ Masks. A causal mask, and one with a sliding window, are features of the kernel.
 tokens for each sequence. Every other mask is given to the kernel as numbers.
 SPDX-License-Identifier: MIT
 """
+from __future__ import annotations
+
 import functools
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from transformers import AttentionInterface, Cache
@@ -274,19 +278,22 @@ class KvjitCache(Cache):
         nbytes: the memory of all layers, bytes.
     """
 
-    def __init__(self, k="kv4", v="kv4", *, layers=None, max_tokens=0, is_static=False):
+    def __init__(self, k: str | dict[str, Any] = "kv4", v: str | dict[str, Any] = "kv4", *,
+                 layers: dict[int, tuple[str, str]] | Callable[[int], tuple[str, str] | None] | None = None,
+                 max_tokens: int = 0, is_static: bool = False):
         if is_static and max_tokens < 1:
             raise errors.UsageError("a static cache needs max_tokens")
         self.k, self.v = k, v
         choose = layers if callable(layers) else (layers or {}).get
-        self._workspaces, self._none = {}, {}
+        self._workspaces: dict[torch.device, torch.Tensor] = {}
+        self._none: dict[torch.device, torch.Tensor] = {}
 
         def next_layer():
             chosen = choose(len(self.layers))
             make = StaticKvjitLayer if is_static else KvjitLayer
             return make(*(chosen if chosen is not None else (k, v)), self, max_tokens)
 
-        super().__init__(layer_class_to_replicate=next_layer)
+        super().__init__(layer_class_to_replicate=next_layer)  # type: ignore[arg-type]  # a function will do
 
     def no_workspace(self, device):
         """What a layer's memory takes as its workspace: calls bring the cache's own."""

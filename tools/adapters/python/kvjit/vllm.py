@@ -94,7 +94,7 @@ def turboquant_store(key, value, kv_cache, slot_mapping, kv_cache_dtype):
     _store(key, value, kv_cache, None, slot_mapping, kv_cache_dtype, (1.0, 1.0))
 
 
-_workspaces = {}
+_workspaces: dict[tuple, torch.Tensor] = {}
 
 
 def _workspace(program, q, sequences, kv_heads, tokens, queries, given):

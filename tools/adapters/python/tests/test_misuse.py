@@ -206,3 +206,16 @@ def test_closing_while_another_thread_calls(device):
     program.close()
     thread.join()
     assert ended
+
+
+def test_nvrtc_of_packages_is_opened(tmp_path, monkeypatch):
+    from kvjit import context
+    folder = tmp_path / "nvidia" / "cu13" / "lib"
+    folder.mkdir(parents=True)
+    for name in ("libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc-builtins.so.13.0", "libnvrtc.so.13.0.48"):
+        (folder / name).touch()
+    monkeypatch.setattr(context.importlib.util, "find_spec",
+                        lambda name: type("Spec", (), {"submodule_search_locations": [str(tmp_path / name)]}))
+    assert context.packaged_nvrtc() == [str(folder / "libnvrtc.so.13"), str(folder / "libnvrtc.so.12")]
+    monkeypatch.setattr(context.importlib.util, "find_spec", lambda name: None)
+    assert context.packaged_nvrtc() == []

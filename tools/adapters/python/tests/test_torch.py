@@ -153,3 +153,9 @@ def test_cuda_graph(gpu_reason):
         graph.replay()
         assert torch.equal(out, kt.attention(cache, q, lengths=lengths))
     assert not torch.equal(out, eager)
+
+
+def test_a_cache_has_pages_or_a_capacity():
+    for sizes in ({}, {"pages": 4}, {"pages": 4, "capacity": 64}):
+        with pytest.raises(kvjit.UsageError, match="`pages` if the layout is paged, else `capacity`"):
+            kt.Cache(SPEC, kv_heads=2, device="cpu", **sizes)
