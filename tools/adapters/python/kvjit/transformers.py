@@ -204,7 +204,7 @@ class StaticKvjitLayer(KvjitLayer):
         self._memory = self._allocate(self.batch_size, self._capacity)
         self._length = torch.zeros((), dtype=torch.int64, device=self.device)
         self._toml, self._workspace = self._spec().toml, None
-        torch._dynamo.mark_static_address(self._length)
+        operators.mark_static(self._length)
 
     def update(self, key_states, value_states, *args, **kwargs):
         if not self.is_initialized:
@@ -307,7 +307,7 @@ class KvjitCache(Cache):
         found = self._workspaces.get(device)
         if found is None or found.numel() < needs:
             found = self._workspaces[device] = torch.zeros(needs, dtype=torch.uint8, device=device)
-            torch._dynamo.mark_static_address(found)
+            operators.mark_static(found)
         return found
 
     @property

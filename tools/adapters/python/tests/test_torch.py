@@ -159,3 +159,11 @@ def test_a_cache_has_pages_or_a_capacity():
     for sizes in ({}, {"pages": 4}, {"pages": 4, "capacity": 64}):
         with pytest.raises(kvjit.UsageError, match="`pages` if the layout is paged, else `capacity`"):
             kt.Cache(SPEC, kv_heads=2, device="cpu", **sizes)
+
+
+def test_static_tensors_are_marked_as_torch_marks_them():
+    import torch._dynamo
+    ours, theirs = torch.empty(1), torch.empty(1)
+    kt.mark_static(ours)
+    torch._dynamo.mark_static_address(theirs)
+    assert vars(ours) == vars(theirs) != {}
