@@ -23,7 +23,8 @@ from .errors import (ArrayError, BadInputError, CancelledError, ClosedError, Com
                      UnavailableError, Error, ForkedError, IntegrityError, InternalError, SealedError,
                      UnsupportedError, UsageError)
 from .library import version as _version
-from .operations import Report, Rope, append, attention, copy, merge, read, read_check, shift
+from .operations import (Report, Rope, alibi_slopes, append, attention, copy, mask_ranges, merge, read, read_check,
+                         shift)
 from .program import Kernel, Program, Side, make_workspace
 from .spec import Spec, supported
 
@@ -32,5 +33,6 @@ __all__ = [
     "Array", "ArrayError", "BadInputError", "Cache", "CancelledError", "ClosedError", "CompileError", "Context",
     "Device", "DiffersError", "UnavailableError", "Error", "ForkedError", "IntegrityError", "InternalError", "Kernel",
     "PagedCache", "Program", "Report", "Rope", "SealedError", "Side", "Spec", "UnsupportedError", "UsageError",
-    "append", "attention", "copy", "make_workspace", "merge", "read", "read_check", "shift", "supported",
+    "alibi_slopes", "append", "attention", "copy", "make_workspace", "mask_ranges", "merge", "read", "read_check",
+    "shift", "supported",
 ]

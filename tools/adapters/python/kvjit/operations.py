@@ -307,19 +307,32 @@ def _report(report):
                   report.features.decode())
 
 
+def _set_mask(request, member, x, dtype, width, program, sequences, q_heads, keeps, stream):
+    """A mask [sequences or 1, query heads or 1, queries or 1, at least `width`]."""
+    view = check(x, member, dtypes=[dtype], device=program.device, stream=stream)
+    queries = request.query_rows or request.queries or program.query_length
+    sizes = (1 if request.query_rows else sequences, q_heads, queries)
+    fits = len(view.shape) == 4 and view.shape[3] >= width and all(
+        has in (1, size) for has, size in zip(view.shape, sizes))
+    if not fits:
+        raise errors.ArrayError(f"{member} has shape {list(view.shape)}; [{sizes[0]} or 1, {q_heads} or 1, {queries} "
+                                f"or 1, at least {width}] is expected")
+    prefix = member.removesuffix("_mask")
+    for axis, name in enumerate(("sequence", "head", "query")):
+        setattr(request, f"{prefix}_{name}_stride", view.strides[axis] if view.shape[axis] > 1 else 0)
+    keeps.append(view)
+    setattr(request, member, view.data)
+
+
 def _set_features(request, program, inputs, sequences, q_heads, keeps, stream):
-    """Inputs of features, f32 or f16 arrays on the device."""
+    """Inputs of features, arrays on the device."""
     if inputs["mask"] is not None:
-        view = check(inputs["mask"], "mask", dtypes=["f16"], device=program.device, stream=stream)
-        if len(view.shape) != 4 or view.shape[3] < request.tokens:
-            raise errors.ArrayError(f"mask has shape {list(view.shape)}; [sequences or 1, query heads or 1, queries or "
-                                    f"1, at least {request.tokens}] is expected")
-        for axis, (name, size) in enumerate((("sequence", sequences), ("head", q_heads), ("query", None))):
-            if size is not None and view.shape[axis] not in (1, size):
-                raise errors.ArrayError(f"mask has {view.shape[axis]} entries of {name}; 1 or {size} are expected")
-            setattr(request, f"mask_{name}_stride", view.strides[axis] if view.shape[axis] > 1 else 0)
-        keeps.append(view)
-        request.mask = view.data
+        _set_mask(request, "mask", inputs["mask"], "f16", request.tokens, program, sequences, q_heads, keeps, stream)
+    if inputs["packed_mask"] is not None:
+        request.packed_tokens = inputs["packed_tokens"]
+        words = -(-(request.packed_tokens or request.tokens) // 32)
+        _set_mask(request, "packed_mask", inputs["packed_mask"], "u32", words, program, sequences, q_heads, keeps,
+                  stream)
     for name, dtype, shape in (("slopes", "f32", [q_heads]), ("sinks", "f32", [q_heads]),
                                ("position_offsets", "i32", [sequences]), ("token_ranges", "i32", [sequences, 2])):
         if inputs[name] is not None:
@@ -332,7 +345,8 @@ class _Attention:
     __slots__ = ("request", "out", "keeps", "program", "stored")
 
     def __init__(self, cache, q, *, out, tokens, lengths, table, query_starts, queries, scale, leaves_sinks,
-                 position_offset, lse, new_k, new_v, blocks, check_record, stream, **features):
+                 position_offset, lse, new_k, new_v, blocks, check_record, stream, context_chunk_bytes=0,
+                 **features):
         program, keeps = cache.program, []
         self.program, self.keeps, self.stored = program, keeps, 0
         _needs_table(cache, table)
@@ -378,6 +392,7 @@ class _Attention:
             request.query_rows = given.shape[0]
         self._set_new(cache, new_k, new_v, sequences, queries, stream)
         request.leaves_sinks, request.position_offset = leaves_sinks, position_offset
+        request.context_chunk_bytes = context_chunk_bytes
         _set_features(request, program, features, sequences, q_heads, keeps, stream)
         if lse is not None:
             request.lse = _dense(lse, "lse", program, "f32", out_shape[:-1], keeps, stream)
@@ -426,8 +441,9 @@ def attention(cache: Cache | PagedCache, q: ArrayLike, *, out: ArrayLike | None 
               queries: int | None = None, scale: float | None = None, mask: ArrayLike | None = None,
               slopes: ArrayLike | None = None, sinks: ArrayLike | None = None, leaves_sinks: bool = False,
               position_offset: int = 0, position_offsets: ArrayLike | None = None,
-              token_ranges: ArrayLike | None = None, lse: ArrayLike | None = None, new_k: ArrayLike | None = None,
-              new_v: ArrayLike | None = None, blocks: int = 0, workspace: ArrayLike | None = None,
+              token_ranges: ArrayLike | None = None, packed_mask: ArrayLike | None = None, packed_tokens: int = 0,
+              lse: ArrayLike | None = None, new_k: ArrayLike | None = None, new_v: ArrayLike | None = None,
+              blocks: int = 0, context_chunk_bytes: int = 0, workspace: ArrayLike | None = None,
               check: ArrayLike | None = None, with_report: bool = False, is_reference: bool = False,
               stream: int = 0) -> ArrayLike:
     """Attention of queries over a cache, fused: the kernel reads the packed cache.
@@ -443,13 +459,18 @@ def attention(cache: Cache | PagedCache, q: ArrayLike, *, out: ArrayLike | None 
         query_starts: i32 [sequences + 1] on the device, as cu_seqlens: a ragged batch (query_length = "any").
         queries: ragged batches: the most queries of a sequence.
         scale: factor of the scores; None: 1/sqrt(head_dim).
-        mask, slopes, sinks, position_offset, position_offsets, token_ranges, lse: inputs of the spec's features, as
-            kvjit_attention_call describes them. mask: f16 [sequences, query heads, queries, tokens], where a size of 1
-            serves all. lse: f32 [sequences, queries, query heads], written.
+        mask: f16 [sequences, query heads, queries, tokens], added to the scores; a size of 1 serves all.
+        packed_mask, packed_tokens: u32 [sequences, query heads, queries, words]: bit t % 32 of word t / 32 says whether
+            the query sees token t of the last packed_tokens tokens (0: of all).
+        slopes, sinks: f32 [query heads]: slopes of ALiBi, logits of sinks.
+        position_offset, position_offsets: one number for all, i32 [sequences]: as in kvjit_attention_call.
+        token_ranges: i32 [sequences, 2]: the first token that is seen, and the one behind the last.
+        lse: f32 [sequences, queries, query heads], written.
         leaves_sinks: another call, over another part of the context, counts the sinks.
         new_k, new_v: of specs with append: [sequences, queries, kv_heads, head_dim], which the call stores as the last
             tokens and attends to.
         blocks: the most blocks of the kernel; 0: chosen for the device.
+        context_chunk_bytes: the most memory of a chunk of the context in prefill in two passes; 0: 128 MiB.
         workspace: u8 array, 16-byte aligned, whose first 32768 bytes are zero; None: the program's own for the stream.
         check: u8 [64] of zeros, for specs with target.checks; see `read_check`.
         with_report: return (out, Report).
@@ -461,12 +482,48 @@ def attention(cache: Cache | PagedCache, q: ArrayLike, *, out: ArrayLike | None 
     ready = _Attention(cache, q, out=out, tokens=tokens, lengths=lengths, table=table, query_starts=query_starts,
                        queries=queries, scale=scale, leaves_sinks=leaves_sinks, position_offset=position_offset,
                        lse=lse, new_k=new_k, new_v=new_v, blocks=blocks, check_record=check, stream=stream, mask=mask,
-                       slopes=slopes, sinks=sinks, position_offsets=position_offsets, token_ranges=token_ranges)
+                       slopes=slopes, sinks=sinks, position_offsets=position_offsets, token_ranges=token_ranges,
+                       packed_mask=packed_mask, packed_tokens=packed_tokens, context_chunk_bytes=context_chunk_bytes)
     ready.set_workspace(cache.program.workspace(ready.workspace_bytes(), stream) if workspace is None else workspace)
     report = ready.run(is_reference)
     if ready.stored and isinstance(cache, Cache):
         cache.tokens = max(cache.tokens, ready.stored)
     return (ready.out, _report(report)) if with_report else ready.out
+
+
+def mask_ranges(cache: Cache | PagedCache, mask: ArrayLike, *, tokens: int | None = None,
+                lengths: ArrayLike | None = None, out: ArrayLike | None = None, stream: int = 0) -> ArrayLike:
+    """Finds the tokens that a mask shows to any query: token_ranges for calls with that mask, i32 [sequences, 2]. For
+    specs with the features mask and token_ranges. An engine whose layers share a mask asks once a step.
+
+    Args:
+        mask, tokens, lengths: as in `attention`; the mask has an entry for each sequence.
+        out: receives the ranges; None: an Array is made.
+    """
+    program, keeps = cache.program, []  # type: tuple[Program, list[Any]]
+    request = sized(_abi.AttentionCall)
+    view = check(mask, "mask", shape=[None, None, None, None], dtypes=["f16"], device=program.device, stream=stream)
+    request.sequences, request.kv_heads, request.stream = view.shape[0], cache.kv_heads, stream or None
+    request.queries = view.shape[2] if program.is_varlen else 0
+    request.tokens = cache.tokens if tokens is None and isinstance(cache, Cache) else tokens or 0
+    _set_mask(request, "mask", view, "f16", request.tokens, program, request.sequences,
+              cache.kv_heads * program.q_heads_per_kv, keeps, stream)
+    if lengths is not None:
+        request.lengths = _dense(lengths, "lengths", program, "i32", [request.sequences], keeps, stream)
+    if out is None:
+        out = arrays.Array(program.context, [request.sequences, 2], "i32")
+    call(functions.kvjit_mask_ranges, program._open().value, c.byref(request),
+         _dense(out, "out", program, "i32", [request.sequences, 2], keeps, stream))
+    return out
+
+
+def alibi_slopes(max_bias: float, heads: int) -> list[float]:
+    """The slopes that ggml uses for ALiBi: max_bias 0 to 126, where 0 makes every slope 1; heads 1 to 65536."""
+    if not 1 <= heads <= 65536:
+        raise errors.UsageError(f"{heads} heads; 1 to 65536 are served")
+    slopes = (c.c_float * heads)()
+    call(functions.kvjit_alibi_slopes, max_bias, heads, slopes)
+    return list(slopes)
 
 
 def merge(program: Program, parts: Sequence[tuple[ArrayLike, ArrayLike]], *, out: ArrayLike | None = None,

@@ -153,7 +153,8 @@ _CACHE = "str spec, int[] cache_shape"
 _SCALES = "float k_tensor_scale=1.0, float v_tensor_scale=1.0"
 _CALL = (f"{_CACHE}, SymInt tokens, *, Tensor? lengths=None, Tensor? table=None, Tensor? query_starts=None, "
          "SymInt queries=0, float scale=0.0, Tensor? mask=None, Tensor? slopes=None, Tensor? sinks=None, "
-         f"bool leaves_sinks=False, Tensor? position_offsets=None, Tensor? token_ranges=None, {_SCALES}")
+         "bool leaves_sinks=False, SymInt position_offset=0, Tensor? position_offsets=None, "
+         f"Tensor? token_ranges=None, Tensor? packed_mask=None, SymInt packed_tokens=0, {_SCALES}")
 _library = torch.library.Library("kvjit", "DEF")
 _library.define(f"append(Tensor k, Tensor v, Tensor(a!) k_cache, Tensor(b!) v_cache, {_CACHE}, *, "
                 f"SymInt first_token=0, Tensor? slots=None, Tensor? table=None, {_SCALES}) -> ()",
@@ -217,23 +218,24 @@ def _outputs(q, program, has_lse):
 
 
 def _attend(tensors, spec, cache_shape, tokens, *, lengths=None, table=None, query_starts=None, queries=0, scale=0.0,
-            mask=None, slopes=None, sinks=None, leaves_sinks=False, position_offsets=None, token_ranges=None,
-            k_tensor_scale=1.0, v_tensor_scale=1.0, new_k=None, new_v=None, has_lse=False):
+            mask=None, slopes=None, sinks=None, leaves_sinks=False, position_offset=0, position_offsets=None,
+            token_ranges=None, packed_mask=None, packed_tokens=0, k_tensor_scale=1.0, v_tensor_scale=1.0, new_k=None,
+            new_v=None, has_lse=False):
     """(out, lse). tensors: q, the memory of K and of V, the workspace."""
     q, k_cache, v_cache, workspace = tensors
     _refuse_gradients(q, new_k, new_v)
     inputs = {"lengths": lengths, "query_starts": query_starts, "mask": mask, "slopes": slopes, "sinks": sinks,
-              "position_offsets": position_offsets, "token_ranges": token_ranges}
-    key = (spec, *cache_shape, queries, scale, leaves_sinks, k_tensor_scale, v_tensor_scale, has_lse,
-           *map(_meta, (*tensors, *inputs.values(), table, new_k, new_v)))
+              "position_offsets": position_offsets, "token_ranges": token_ranges, "packed_mask": packed_mask}
+    key = (spec, *cache_shape, queries, scale, leaves_sinks, position_offset, packed_tokens, k_tensor_scale,
+           v_tensor_scale, has_lse, *map(_meta, (*tensors, *inputs.values(), table, new_k, new_v)))
     found = _calls.checked.get(key)
     if found is None:
         cache = _cache_of(spec, cache_shape, k_cache, v_cache, (k_tensor_scale, v_tensor_scale))
         out, lse = _outputs(q, cache.program, has_lse)
         ready = operations._Attention(
             cache, q, out=out, tokens=tokens, table=table, queries=queries or None, scale=scale,
-            leaves_sinks=leaves_sinks, position_offset=0, lse=lse, new_k=new_k, new_v=new_v, blocks=0,
-            check_record=None, stream=current_stream(q), **inputs)
+            leaves_sinks=leaves_sinks, position_offset=position_offset, lse=lse, new_k=new_k, new_v=new_v, blocks=0,
+            check_record=None, stream=current_stream(q), packed_tokens=packed_tokens, **inputs)
         ready.set_workspace(workspace)
         if len(_calls.checked) >= _MOST_CALLS:
             _calls.checked.clear()
@@ -387,7 +389,8 @@ def _attend_now(cache, spec, workspace, q, tokens, lengths, scale):
         ready = operations._Attention(view, q, out=out, tokens=tokens, table=None, lengths=lengths, query_starts=None,
                                       queries=None, scale=scale, leaves_sinks=False, position_offset=0, lse=None,
                                       new_k=None, new_v=None, blocks=0, check_record=None, stream=0, mask=None,
-                                      slopes=None, sinks=None, position_offsets=None, token_ranges=None)
+                                      slopes=None, sinks=None, position_offsets=None, token_ranges=None,
+                                      packed_mask=None)
         ready.set_workspace(workspace)
         if len(cache.calls) >= _MOST_CALLS:
             cache.calls.clear()

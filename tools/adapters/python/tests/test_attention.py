@@ -21,7 +21,7 @@ def filled(program, k, v, **sizes):
 def on(program, x):
     """A NumPy array as an array on the program's device."""
     x = np.ascontiguousarray(x)
-    names = {"float16": "f16", "float32": "f32", "int32": "i32", "int64": "i64", "uint8": "u8"}
+    names = {"float16": "f16", "float32": "f32", "int32": "i32", "int64": "i64", "uint8": "u8", "uint32": "u32"}
     return kvjit.Array(program.context, x.shape, names[x.dtype.name]).fill(x.tobytes())
 
 
@@ -179,3 +179,48 @@ def test_checks_on_the_device(device, rng):
                     check=record)
     found = kvjit.read_check(program, record)
     assert (found["array"], found["index"], found["value"], found["most"]) == ("lengths", 0, 11, 10)
+
+
+def test_a_mask_in_bits(device, rng):
+    spec = kvjit.Spec(k="f16", v="f16", head_dim=64, query_length=3, features=["packed_mask"])
+    program = kvjit.Program(spec, device)
+    k, v, q = draw(rng, 1, 70, 1, 64), draw(rng, 1, 70, 1, 64), draw(rng, 1, 3, 1, 64)
+    seen = rng.random((3, 40)) < 0.5  # of the last 40 tokens
+    bits = np.packbits(np.pad(seen, ((0, 0), (0, 24))), axis=1, bitorder="little").view("<u4")
+    cache = filled(program, k, v)
+    out = kvjit.attention(cache, on(program, q), packed_mask=on(program, bits[None, None]), packed_tokens=40)
+    mask = np.where(np.pad(seen, ((0, 0), (30, 0)), constant_values=True), 0, -np.inf)
+    assert error(out.numpy(), attention(q, k, v, mask=mask)[0]) < LIMIT
+    with pytest.raises(kvjit.ArrayError, match="packed_mask has shape"):
+        kvjit.attention(cache, on(program, q), packed_mask=on(program, bits[None, None, :, :1]), packed_tokens=40)
+
+
+def test_slopes_positions_and_ranges(device, rng):
+    spec = kvjit.Spec(k="f16", v="f16", head_dim=64, q_heads_per_kv=2, q_type="f32",
+                      features=["causal", "alibi", "position_offset", "token_ranges"])
+    program = kvjit.Program(spec, device)
+    k, v = draw(rng, 2, 50, 1, 64), draw(rng, 2, 50, 1, 64)
+    q = rng.standard_normal((2, 1, 2, 64)).astype(np.float32)
+    slopes = np.array(kvjit.alibi_slopes(8.0, 2), np.float32)
+    assert slopes.tolist() == [2**-4, 2**-8]
+    cache = filled(program, k, v)
+    ranges = np.array([[5, 50], [0, 30]], np.int32)
+    out = kvjit.attention(cache, on(program, q), slopes=on(program, slopes), position_offset=3,
+                          token_ranges=on(program, ranges))
+    at = np.arange(50)
+    mask = -slopes[None, :, None, None] * np.abs(at - (49 + 3)) + np.where(
+        (at >= ranges[:, :1]) & (at < ranges[:, 1:]), 0, -np.inf)[:, None, None]
+    assert error(out.numpy(), attention(q, k, v, mask=mask)[0]) < LIMIT
+
+
+def test_ranges_of_a_mask(device, rng):
+    spec = kvjit.Spec(k="f16", v="f16", head_dim=64, features=["mask", "token_ranges"])
+    program = kvjit.Program(spec, device)
+    k, v, q = draw(rng, 2, 90, 1, 64), draw(rng, 2, 90, 1, 64), draw(rng, 2, 1, 1, 64)
+    mask = np.full((2, 1, 1, 90), -np.inf, np.float16)
+    mask[0, ..., 40:61], mask[1, ..., 7] = 0, 0
+    cache = filled(program, k, v)
+    ranges = kvjit.mask_ranges(cache, on(program, mask))
+    assert ranges.numpy().tolist() == [[40, 61], [7, 8]]
+    out = kvjit.attention(cache, on(program, q), mask=on(program, mask), token_ranges=ranges)
+    assert error(out.numpy(), attention(q, k, v, mask=mask.astype(np.float64))[0]) < LIMIT
