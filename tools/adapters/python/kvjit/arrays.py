@@ -31,11 +31,11 @@ _TYPESTRS = {"f16": "<f2", "f32": "<f4", "i32": "<i4", "i64": "<i8", "u32": "<u4
 class View:
     """Where an array lies: a pointer, sizes, strides in elements, a type of BYTES, "cpu" or "cuda:0"."""
 
-    __slots__ = ("data", "shape", "strides", "dtype", "device", "owner")
+    __slots__ = ("data", "shape", "strides", "dtype", "device", "owner", "is_writable")
 
-    def __init__(self, data, shape, strides, dtype, device, owner):
+    def __init__(self, data, shape, strides, dtype, device, owner, is_writable=True):
         self.data, self.shape, self.strides, self.dtype, self.device = data, shape, strides, dtype, device
-        self.owner = owner
+        self.owner, self.is_writable = owner, is_writable
 
     def __repr__(self):
         return f"{self.dtype}{list(self.shape)} on {self.device}"
@@ -99,11 +99,14 @@ def _interface_view(interface, device, owner):
     dtype = next((name for name, text in _TYPESTRS.items() if text == interface["typestr"]), None)
     if not dtype:
         raise errors.ArrayError(f"an array of {interface['typestr']}; {', '.join(BYTES)} are read")
+    place = interface.get("data")
+    if not isinstance(place, tuple):
+        raise errors.ArrayError("an array interface whose data is no address")
     shape, strides = tuple(interface["shape"]), interface.get("strides")
     if strides is not None and any(stride % BYTES[dtype] for stride in strides):
         raise errors.ArrayError("strides that are no whole elements")
     strides = tuple(stride // BYTES[dtype] for stride in strides) if strides is not None else dense_strides(shape)
-    return View(interface["data"][0], shape, strides, dtype, device, owner)
+    return View(place[0], shape, strides, dtype, device, owner, is_writable=not place[1])
 
 
 def _pointer_device(data):
@@ -114,6 +117,13 @@ def _pointer_device(data):
     if data and cuda.cuPointerGetAttribute(c.byref(ordinal), 9, c.c_uint64(data)) == 0:
         return f"cuda:{ordinal.value}"
     return "cuda:0"
+
+
+def _wait_for(theirs, ours):
+    """Waits for the work on the stream that an array interface names, unless it is the stream of the call. 1 is the
+    legacy default stream, 2 that of the thread: the driver has the same numbers."""
+    if theirs is not None and theirs != (ours or _LEGACY_STREAM):
+        c.CDLL("libcuda.so.1").cuStreamSynchronize(c.c_void_p(theirs))
 
 
 def view(x, stream=0):
@@ -138,20 +148,27 @@ def view(x, stream=0):
             interface = getattr(x, name)
         except (AttributeError, RuntimeError):
             continue
-        return _interface_view(interface, device if device == "cpu" else _pointer_device(interface["data"][0]), x)
+        found = _interface_view(interface, device, x)
+        if device == "cuda":
+            found.device = _pointer_device(found.data)
+            _wait_for(interface.get("stream"), stream)
+        return found
     raise errors.ArrayError(f"{type(x).__name__} is no array that kvjit reads: it has no __dlpack__, no "
                             f"__cuda_array_interface__ and no __array_interface__" +
                             (f"; {refusal}" if refusal else ""))
 
 
-def check(x, what, *, shape=None, dtypes=None, device=None, is_dense=True, stream=0):
+def check(x, what, *, shape=None, dtypes=None, device=None, is_dense=True, writes=False, stream=0):
     """A view whose shape, type and device are right. `what` names it in messages.
 
     Args:
         shape: sizes, or None where any size is right; None: any shape.
         is_dense: the elements of the last dimension must lie side by side.
+        writes: the call writes the array.
     """
     found = view(x, stream)
+    if writes and not found.is_writable:
+        raise errors.ArrayError(f"{what} is written, and this array is read only")
     if dtypes is not None and found.dtype not in dtypes:
         raise errors.ArrayError(f"{what} is {found.dtype}; {' or '.join(dtypes)} is served")
     if device is not None and found.device != device:
@@ -179,8 +196,6 @@ class _Memory(Handle):
         handle = context._open()
         super().__init__(lambda *rest: functions.kvjit_allocate(handle.value, bytes, *rest),
                          lambda pointer: functions.kvjit_release(handle.value, pointer), keeps=(handle,))
-        if self.value is None:
-            self.value = 0
 
 
 class Array(Closable):
@@ -212,7 +227,8 @@ class Array(Closable):
         return self._open().value
 
     def view(self):
-        return View(self.data, self.shape, dense_strides(self.shape), self.dtype, self.device, self)
+        memory = self._open()  # the View holds it, so that a call under way does, too
+        return View(memory.value, self.shape, dense_strides(self.shape), self.dtype, self.device, memory)
 
     def _interface(self, wants_gpu):
         if (self.device != "cpu") != wants_gpu:
@@ -234,15 +250,16 @@ class Array(Closable):
         content = bytes(content)
         if len(content) != self.nbytes:
             raise errors.ArrayError(f"{len(content)} bytes for an array of {self.nbytes}")
-        call(functions.kvjit_copy_to_device, self.context._open().value, self.data, content, self.nbytes)
+        call(functions.kvjit_copy_to_device, self.context._open(), self._open(), content, self.nbytes)
         return self
 
     def tobytes(self) -> bytes:
         """Waits for the default stream, and copies the array to the host."""
         content = c.create_string_buffer(max(self.nbytes, 1))
-        handle = self.context._open().value
+        handle = self.context._open()
+        memory = self._open()
         call(functions.kvjit_synchronize, handle, None)
-        call(functions.kvjit_copy_to_host, handle, content, self.data, self.nbytes)
+        call(functions.kvjit_copy_to_host, handle, content, memory, self.nbytes)
         return content.raw[:self.nbytes]
 
     def numpy(self) -> numpy.ndarray:

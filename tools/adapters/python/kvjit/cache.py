@@ -18,7 +18,7 @@ from .program import SIDES, Program
 def _layout(program, side, sequences, heads, capacity, base):
     """(kvjit_side, bytes) of kvjit_cache_layout."""
     found, bytes = _abi.Side(), c.c_size_t()
-    call(functions.kvjit_cache_layout, program._open().value, SIDES[side], sequences, heads, capacity, base,
+    call(functions.kvjit_cache_layout, program._open(), SIDES[side], sequences, heads, capacity, base,
          c.byref(found), c.byref(bytes))
     return found, bytes.value
 
@@ -40,7 +40,8 @@ class _Base(Closable):
         self._memory = []
         self._sides = {}
         for side, given, size in zip(SIDES, memory, sizes):
-            view = arrays.check(given, f"the memory of {side}", dtypes=["u8"], device=program.device, shape=[None])
+            view = arrays.check(given, f"the memory of {side}", dtypes=["u8"], device=program.device, shape=[None],
+                                writes=True)
             if view.shape[0] < size:
                 raise errors.ArrayError(f"the memory of {side} has {view.shape[0]} bytes; {size} are needed")
             if view.shape[0] > 1 and view.strides[0] != 1:
@@ -58,10 +59,11 @@ class _Base(Closable):
         """kvjit_side of "k" or "v"."""
         self._open()
         self.program._open()
-        for view in self._memory:
-            if isinstance(view.owner, arrays.Array):
-                view.owner._open()
         return self._sides[name]
+
+    def memory(self):
+        """What a call holds while it is under way."""
+        return tuple(self._memory)
 
     def tensor_scale(self, side):
         return self.k_tensor_scale if side == "k" else self.v_tensor_scale
@@ -69,7 +71,7 @@ class _Base(Closable):
     def close(self):
         """Frees the memory that the cache allocated, behind the work that uses it."""
         super().close()
-        self._memory.clear()
+        self._memory = []
 
 
 class Cache(_Base):
@@ -139,7 +141,7 @@ class PagedCache(_Base):
         for side, x in (("k", k), ("v", v)):
             row = getattr(program, side).row_bytes
             view = arrays.check(x, side, shape=[None, program.page_tokens, None, row], dtypes=["u8"],
-                                device=program.device)
+                                device=program.device, writes=True)
             made._memory.append(view)
             page, token, head = view.strides[:3]
             made._sides[side] = _abi.Side(codes=view.data, codes_sequence_stride=page, codes_token_stride=token,

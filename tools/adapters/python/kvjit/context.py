@@ -44,7 +44,8 @@ def packaged_nvrtc():
     found = importlib.util.find_spec("nvidia")
     folders = found.submodule_search_locations if found else ()
     files = [file for folder in folders for file in pathlib.Path(folder).glob("*/lib/libnvrtc.so.*")]
-    return sorted((str(file) for file in files if file.name.count(".") == 2), reverse=True)
+    files = [file for file in files if file.name.count(".") == 2 and file.name.rpartition(".")[2].isdecimal()]
+    return [str(file) for file in sorted(files, key=lambda file: int(file.name.rpartition(".")[2]), reverse=True)]
 
 
 @functools.cache
@@ -104,24 +105,31 @@ class Context(Closable):
         handle = self._owned = Handle(functions.kvjit_context_create, functions.kvjit_context_destroy,
                                       c.byref(options), keeps=tuple(keeps))
         info = sized(_abi.DeviceInfo)
-        call(functions.kvjit_context_device, handle.value, c.byref(info))
+        call(functions.kvjit_context_device, handle, c.byref(info))
         members = struct_dict(info)
         self.info = Device(**(members | {"is_gpu": bool(members["is_gpu"])}))
         self.device = f"cuda:{ordinal}" if self.info.is_gpu else "cpu"
+        if self.info.is_gpu and ordinal == 0:
+            # The library takes GPU 0 for "no matter which", and then the variable's.
+            chosen = os.environ.get("KVJIT_DEVICE_ORDINAL") or "0"
+            self.device = f"cuda:{int(chosen)}"
+            if int(chosen) != 0 and ":" in str(device or ""):
+                self.close()
+                raise errors.UsageError(f"{device} is asked for, and KVJIT_DEVICE_ORDINAL says {chosen}")
 
     def seal(self) -> None:
         """Forbids compiling from now on: a call that needs a kernel which no store has raises SealedError."""
-        call(functions.kvjit_seal, self._open().value)
+        call(functions.kvjit_seal, self._open())
 
     def stats(self) -> dict[str, int]:
         """Where kernels came from: a dict of the members of kvjit_stats."""
         stats = sized(_abi.Stats)
-        call(functions.kvjit_context_stats, self._open().value, c.byref(stats))
+        call(functions.kvjit_context_stats, self._open(), c.byref(stats))
         return struct_dict(stats)
 
     def synchronize(self, stream: int = 0) -> None:
         """Waits until all work on a stream has ended; 0 is the default stream."""
-        call(functions.kvjit_synchronize, self._open().value, stream or None)
+        call(functions.kvjit_synchronize, self._open(), stream or None)
 
     def empty(self, shape: Sequence[int], dtype: str) -> arrays.Array:
         """An Array whose numbers may be anything."""

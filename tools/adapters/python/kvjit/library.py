@@ -85,24 +85,46 @@ def _count_fork():
 os.register_at_fork(after_in_child=_count_fork)
 
 
-class Handle:
-    """Owns one handle of the library. It is destroyed when nobody uses it any more, so a call that another thread has
-    under way keeps it alive. A forked child destroys nothing: the handle is its parent's."""
+_uses = threading.RLock()  # a finalizer may run in a thread that holds it
 
-    __slots__ = ("value", "_destroy", "_forks", "_keeps", "__weakref__")
+
+class Handle:
+    """Owns one handle of the library. It is destroyed when nobody uses it any more: a call under way holds it, and so
+    do the handles that were made from it. Python finalizes the objects of a cycle in any order, so users are counted.
+    A forked child destroys nothing: the handle is its parent's.
+
+    ctypes takes a Handle as a parameter."""
+
+    __slots__ = ("value", "_as_parameter_", "_destroy", "_forks", "_parents", "_keeps", "_users", "__weakref__")
 
     def __init__(self, create, destroy, *arguments, keeps=()):
-        self._destroy, self._forks, self._keeps, self.value = destroy, forks, keeps, None
+        self._destroy, self._forks, self._keeps, self.value, self._users = destroy, forks, keeps, None, 1
+        self._parents = [keep for keep in keeps if isinstance(keep, Handle)]
+        with _uses:
+            for parent in self._parents:
+                parent._users += 1
         place = c.c_void_p()
         call(create, *arguments, c.byref(place))
-        self.value = place.value
+        self.value = self._as_parameter_ = place.value or 0
 
     def is_foreign(self):
         return self._forks != forks
 
-    def __del__(self):
-        if self.value is not None and not self.is_foreign():
+    def _leave(self):
+        with _uses:
+            self._users -= 1
+            if self._users:
+                return
+        if self.value and not self.is_foreign():
             self._destroy(self.value)
+        for parent in self._parents:
+            parent._leave()
+
+    def __del__(self):
+        self._leave()
+
+    def __deepcopy__(self, memo):
+        return self
 
 
 class Closable:
@@ -135,3 +157,6 @@ class Closable:
 
     def __exit__(self, *_):
         self.close()
+
+    def __deepcopy__(self, memo):
+        return self  # a handle of the library is no value

@@ -49,7 +49,7 @@ class Rope:
     beta_slow: float = 0.0
     trained_tokens: int = 0
 
-    def _struct(self, program, shape, keeps):
+    def _struct(self, program, shape, keeps, stream):
         if self.pairs not in _PAIRS:
             raise errors.UsageError(f"pairs of rope are {' or '.join(_PAIRS)}, not {self.pairs!r}")
         rope = sized(_abi.Rope)
@@ -60,16 +60,16 @@ class Rope:
         if isinstance(self.positions, int):
             rope.position = self.positions
         else:
-            rope.positions = _dense(self.positions, "rope.positions", program, "i32", shape, keeps)
+            rope.positions = _dense(self.positions, "rope.positions", program, "i32", shape, keeps, stream)
         if self.factors is not None:
-            rope.factors = _dense(self.factors, "rope.factors", program, "f32", [self.dims // 2], keeps)
+            rope.factors = _dense(self.factors, "rope.factors", program, "f32", [self.dims // 2], keeps, stream)
         keeps.append(rope)
         return c.pointer(rope)
 
 
-def _dense(x, what, program, dtype, shape, keeps, stream=0):
+def _dense(x, what, program, dtype, shape, keeps, stream=0, writes=False):
     """The pointer of a dense array."""
-    view = check(x, what, shape=shape, dtypes=[dtype], device=program.device, stream=stream)
+    view = check(x, what, shape=shape, dtypes=[dtype], device=program.device, writes=writes, stream=stream)
     if any(size > 1 and has != want
            for size, has, want in zip(view.shape, view.strides, arrays.dense_strides(view.shape))):
         raise errors.ArrayError(f"{what} is not dense: its strides are {list(view.strides)}")
@@ -89,8 +89,8 @@ def _rows(view):
     return _abi.Rows(view.data or None, *view.strides[:3])
 
 
-def _tokens_view(x, what, program, shape, dtypes, keeps, stream):
-    view = _batched(check(x, what, dtypes=dtypes, device=program.device, stream=stream))
+def _tokens_view(x, what, program, shape, dtypes, keeps, stream, writes=False):
+    view = _batched(check(x, what, dtypes=dtypes, device=program.device, writes=writes, stream=stream))
     view = check(view, what, shape=shape)
     keeps.append(view)
     return view
@@ -125,17 +125,19 @@ def _slots(slots, shape, program, keeps, stream):
 # ---- The write path ----
 
 
-def _codec(cache, side, x, first_token, slots, table, rope, stream, keeps, check_record):
+def _codec(cache, side, x, first_token, slots, table, rope, stream, keeps, check_record, writes=False):
     program = cache.program
     _needs_table(cache, table, slots)
     head_dim = program.head_dim if side == "k" else program.head_dim_v
-    view = _tokens_view(x, side, program, [None, None, cache.kv_heads, head_dim], _FLOATS, keeps, stream)
+    view = _tokens_view(x, side, program, [None, None, cache.kv_heads, head_dim], _FLOATS, keeps, stream, writes)
     sequences, tokens = view.shape[:2]
     codec = sized(_abi.CodecCall)
     codec.x, codec.x_type, codec.cache = _rows(view), arrays.NUMBERS[view.dtype], cache.side(side)
     codec.sequences, codec.tokens, codec.heads = sequences, tokens, cache.kv_heads
     codec.stream, codec.tensor_scale = stream or None, cache.tensor_scale(side)
     codec.pages = _pages(table, cache, sequences, keeps, stream)
+    keeps.append(cache.memory())
+    _check_sequences(cache, sequences)
     if slots is not None:
         codec.slots, codec.slot_type = _slots(slots, (sequences, tokens), program, keeps, stream)
         codec.slot_count = cache.capacity
@@ -143,20 +145,24 @@ def _codec(cache, side, x, first_token, slots, table, rope, stream, keeps, check
         codec.first_token = first_token
         _check_room(cache, sequences, first_token + tokens, table)
     if rope is not None:
-        codec.rope = rope._struct(program, [sequences, tokens], keeps)
+        codec.rope = rope._struct(program, [sequences, tokens], keeps, stream)
     if check_record is not None:
-        codec.check = _dense(check_record, "check", program, "u8", [_abi.CHECK_BYTES], keeps)
+        codec.check = _dense(check_record, "check", program, "u8", [_abi.CHECK_BYTES], keeps, stream, writes=True)
     return codec
 
 
+def _check_sequences(cache, sequences):
+    if isinstance(cache, Cache) and sequences > cache.sequences:
+        raise errors.ArrayError(f"{sequences} sequences for a cache of {cache.sequences}")
+
+
 def _check_room(cache, sequences, end, table=None):
+    _check_sequences(cache, sequences)
     if isinstance(cache, PagedCache):
         entries = arrays.view(table).shape[1] if table is not None else 0
         room, what = entries * cache.program.page_tokens, f"{entries} pages a sequence"
     else:
         room, what = cache.capacity, f"a capacity of {cache.capacity}"
-        if sequences > cache.sequences:
-            raise errors.ArrayError(f"{sequences} sequences for a cache of {cache.sequences}")
     if end > room:
         raise errors.ArrayError(f"tokens up to {end} for {what}: {room} tokens")
 
@@ -190,10 +196,10 @@ def append(cache: Cache | PagedCache, k: ArrayLike | None, v: ArrayLike | None, 
              for side, x in (("k", k), ("v", v)) if x is not None]
     if not calls:
         raise errors.UsageError("append needs k or v")
-    if len({codec.tokens for _, codec in calls}) > 1:
-        raise errors.ArrayError("k and v have different numbers of tokens")
+    if len({(codec.sequences, codec.tokens) for _, codec in calls}) > 1:
+        raise errors.ArrayError("k and v have different numbers of sequences or tokens")
     for side, codec in calls:
-        call(functions.kvjit_quantize, cache.program._open().value, SIDES[side], c.byref(codec))
+        call(functions.kvjit_quantize, cache.program._open(), SIDES[side], c.byref(codec))
     if follows and isinstance(cache, Cache):
         cache.tokens = first_token + calls[0][1].tokens
 
@@ -214,9 +220,9 @@ def read(cache: Cache | PagedCache, side: str, out: ArrayLike, *, first_token: i
     if side not in SIDES:
         raise errors.UsageError(f'a side is "k" or "v", not {side!r}')
     keeps: list[Any] = []
-    codec = _codec(cache, side, out, first_token, slots, table, None, stream, keeps, check)
+    codec = _codec(cache, side, out, first_token, slots, table, None, stream, keeps, check, writes=True)
     codec.keep_rotated = keep_rotated
-    call(functions.kvjit_dequantize, cache.program._open().value, SIDES[side], c.byref(codec))
+    call(functions.kvjit_dequantize, cache.program._open(), SIDES[side], c.byref(codec))
     return out
 
 
@@ -225,6 +231,8 @@ def _cache_tokens(cache, side, sequences, tokens, first_token, slots, table, kee
     made = sized(_abi.CacheTokens)
     made.cache, made.tensor_scale = cache.side(side), cache.tensor_scale(side)
     made.pages = _pages(table, cache, sequences, keeps, stream)
+    keeps.append(cache.memory())
+    _check_sequences(cache, sequences)
     if slots is not None:
         made.slots, made.slot_type = _slots(slots, (sequences, tokens), cache.program, keeps, stream)
         made.slot_count = cache.capacity
@@ -262,7 +270,7 @@ def copy(source: Cache | PagedCache, target: Cache | PagedCache, *, sequences: i
         request.stream = stream or None
         if source.kv_heads != target.kv_heads:
             raise errors.ArrayError(f"{source.kv_heads} KV heads cannot be copied to {target.kv_heads}")
-        call(functions.kvjit_copy, source.program._open().value, SIDES[side], target.program._open().value,
+        call(functions.kvjit_copy, source.program._open(), SIDES[side], target.program._open(),
              SIDES[side], c.byref(request), c.byref(report))
         kinds[side] = _COPIES[report.kind]
     return kinds
@@ -279,10 +287,10 @@ def shift(cache: Cache | PagedCache, rope: Rope, *, sequences: int = 1, tokens: 
     keeps: list[Any] = []
     request = sized(_abi.ShiftCall)
     request.cache = _cache_tokens(cache, "k", sequences, tokens, first_token, slots, table, keeps, stream)
-    request.rope = rope._struct(cache.program, [sequences, tokens], keeps)
+    request.rope = rope._struct(cache.program, [sequences, tokens], keeps, stream)
     request.sequences, request.tokens, request.heads = sequences, tokens, cache.kv_heads
     request.stream = stream or None
-    call(functions.kvjit_shift, cache.program._open().value, SIDES["k"], c.byref(request))
+    call(functions.kvjit_shift, cache.program._open(), SIDES["k"], c.byref(request))
 
 
 # ---- Attention ----
@@ -367,13 +375,13 @@ class _Attention:
             if not program.is_varlen and queries != program.query_length:
                 raise errors.ArrayError(f"q has {queries} queries a sequence; the spec has query_length = "
                                         f"{program.query_length}")
-        keeps.append(view)
+        keeps += [view, cache.memory()]
         request = self.request = sized(_abi.AttentionCall)
         request.q, request.k, request.v = _rows(view), cache.side("k"), cache.side("v")
         out_shape = [*given.shape[:-1], program.head_dim_v]
         self.out = arrays.Array(program.context, out_shape, program.out_type) if out is None else out
         out_view = arrays.check(self.out, "out", shape=out_shape, dtypes=[program.out_type], device=program.device,
-                                stream=stream)
+                                writes=True, stream=stream)
         keeps.append(out_view)
         request.out = _rows(_batched(out_view))
         tokens = self._tokens(cache, tokens, table, queries if new_k is not None else 0)
@@ -395,9 +403,10 @@ class _Attention:
         request.context_chunk_bytes = context_chunk_bytes
         _set_features(request, program, features, sequences, q_heads, keeps, stream)
         if lse is not None:
-            request.lse = _dense(lse, "lse", program, "f32", out_shape[:-1], keeps, stream)
+            request.lse = _dense(lse, "lse", program, "f32", out_shape[:-1], keeps, stream, writes=True)
         if check_record is not None:
-            request.check = _dense(check_record, "check", program, "u8", [_abi.CHECK_BYTES], keeps)
+            request.check = _dense(check_record, "check", program, "u8", [_abi.CHECK_BYTES], keeps, stream,
+                                   writes=True)
 
     @staticmethod
     def _tokens(cache, tokens, table, new):
@@ -416,23 +425,27 @@ class _Attention:
             view = _tokens_view(x, name, program, [sequences, queries, cache.kv_heads, head_dim], _FLOATS, self.keeps,
                                 stream)
             setattr(self.request, name, _rows(view))
-            self.request.new_type = arrays.NUMBERS[view.dtype]
+            number = arrays.NUMBERS[view.dtype]
+            if self.request.new_type not in (0, number):
+                raise errors.ArrayError("new_k and new_v are of different types")
+            self.request.new_type = number
         self.stored = self.request.tokens
 
     def workspace_bytes(self):
         bytes = c.c_size_t()
-        call(functions.kvjit_workspace_bytes, self.program._open().value, c.byref(self.request), c.byref(bytes))
+        call(functions.kvjit_workspace_bytes, self.program._open(), c.byref(self.request), c.byref(bytes))
         return bytes.value
 
     def set_workspace(self, workspace):
-        memory = arrays.check(workspace, "workspace", shape=[None], dtypes=["u8"], device=self.program.device)
+        memory = arrays.check(workspace, "workspace", shape=[None], dtypes=["u8"], device=self.program.device,
+                              writes=True, stream=self.request.stream or 0)
         self.keeps.append(memory)
         self.request.workspace, self.request.workspace_bytes = memory.data, memory.shape[0]
 
     def run(self, is_reference=False):
         report = sized(_abi.Report)
         function = functions.kvjit_reference if is_reference else functions.kvjit_attention
-        call(function, self.program._open().value, c.byref(self.request), c.byref(report))
+        call(function, self.program._open(), c.byref(self.request), c.byref(report))
         return report
 
 
@@ -512,8 +525,8 @@ def mask_ranges(cache: Cache | PagedCache, mask: ArrayLike, *, tokens: int | Non
         request.lengths = _dense(lengths, "lengths", program, "i32", [request.sequences], keeps, stream)
     if out is None:
         out = arrays.Array(program.context, [request.sequences, 2], "i32")
-    call(functions.kvjit_mask_ranges, program._open().value, c.byref(request),
-         _dense(out, "out", program, "i32", [request.sequences, 2], keeps, stream))
+    call(functions.kvjit_mask_ranges, program._open(), c.byref(request),
+         _dense(out, "out", program, "i32", [request.sequences, 2], keeps, stream, writes=True))
     return out
 
 
@@ -547,13 +560,15 @@ def merge(program: Program, parts: Sequence[tuple[ArrayLike, ArrayLike]], *, out
         contexts[index].lse = _dense(part_lse, f"lse {index}", program, "f32", lse_shape, keeps, stream)
     if shape is None:
         raise errors.UsageError("nothing to merge")
-    if len(shape) != 4 or shape[2] % program.q_heads_per_kv:
-        raise errors.ArrayError(f"outputs have shape {shape}; [sequences, queries, query heads, head_dim_v] is "
-                                "expected")
+    if len(shape) != 4 or shape[2] % program.q_heads_per_kv or shape[3] != program.head_dim_v or (
+            not program.is_varlen and shape[1] != program.query_length):
+        queries = "queries" if program.is_varlen else program.query_length
+        raise errors.ArrayError(f"outputs have shape {shape}; [sequences, {queries}, query heads, "
+                                f"{program.head_dim_v}] is expected")
     given = arrays.view(parts[0][0]).shape
     if out is None:
         out = arrays.Array(program.context, given, program.out_type)
-    view = _batched(check(out, "out", shape=list(given), dtypes=[program.out_type], device=program.device,
+    view = _batched(check(out, "out", shape=list(given), dtypes=[program.out_type], device=program.device, writes=True,
                           stream=stream))
     keeps.append(view)
     request = sized(_abi.MergeCall)
@@ -562,8 +577,8 @@ def merge(program: Program, parts: Sequence[tuple[ArrayLike, ArrayLike]], *, out
     request.out, request.stream = _rows(view), stream or None
     request.queries = shape[1] if program.is_varlen else 0
     if lse is not None:
-        request.lse = _dense(lse, "lse", program, "f32", list(given[:-1]), keeps, stream)
-    call(functions.kvjit_merge, program._open().value, c.byref(request))
+        request.lse = _dense(lse, "lse", program, "f32", list(given[:-1]), keeps, stream, writes=True)
+    call(functions.kvjit_merge, program._open(), c.byref(request))
     return out
 
 
@@ -572,7 +587,7 @@ def read_check(program: Program, record: ArrayLike, stream: int = 0) -> dict[str
     found = sized(_abi.Check)
     keeps: list[Any] = []
     pointer = _dense(record, "record", program, "u8", [_abi.CHECK_BYTES], keeps)
-    call(functions.kvjit_read_check, program._open().value, pointer, stream or None, c.byref(found))
+    call(functions.kvjit_read_check, program._open(), pointer, stream or None, c.byref(found))
     if not found.array:
         return None
     return {"array": found.array.decode(), "index": found.index, "value": found.value, "least": found.least,

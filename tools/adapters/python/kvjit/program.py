@@ -98,11 +98,11 @@ class Program(Closable):
         self.context = context if context is not None else contexts.default(device)
         self.device = self.context.device
         owner = self.context._open()
-        handle = self._owned = Handle(functions.kvjit_program_create, functions.kvjit_program_destroy, owner.value,
+        handle = self._owned = Handle(functions.kvjit_program_create, functions.kvjit_program_destroy, owner,
                                       self.spec.toml.encode(), self.spec.name.encode(),
                                       arch.encode() if arch else None, keeps=(owner,))
         info = sized(_abi.ProgramInfo)
-        call(functions.kvjit_program_describe, handle.value, c.byref(info))
+        call(functions.kvjit_program_describe, handle, c.byref(info))
         for name, value in contexts.struct_dict(info).items():
             if name.startswith("is_") or name in ("appends", "checks"):
                 value = bool(value)
@@ -113,7 +113,7 @@ class Program(Closable):
 
     def _side(self, number):
         info = sized(_abi.SideInfo)
-        call(functions.kvjit_program_side, self._open().value, number, c.byref(info))
+        call(functions.kvjit_program_side, self._open(), number, c.byref(info))
         members = contexts.struct_dict(info)
         return Side(**(members | {"is_rotated": bool(members["is_rotated"])}))
 
@@ -125,10 +125,10 @@ class Program(Closable):
     def kernels(self) -> list[Kernel]:
         """The kernels that are loaded, a Kernel each. Those of attention are loaded from the start."""
         handle, count, found = self._open(), c.c_int(), []
-        call(functions.kvjit_program_kernel_count, handle.value, c.byref(count))
+        call(functions.kvjit_program_kernel_count, handle, c.byref(count))
         for index in range(count.value):
             info = sized(_abi.KernelInfo)
-            call(functions.kvjit_program_kernel, handle.value, index, c.byref(info))
+            call(functions.kvjit_program_kernel, handle, index, c.byref(info))
             found.append(Kernel(**contexts.struct_dict(info)))
         return found
 
@@ -154,5 +154,5 @@ def make_workspace(context: contexts.Context, bytes: int) -> arrays.Array:
     """An Array of at least `bytes` whose first KVJIT_COUNTER_BYTES are zero."""
     made = arrays.Array(context, [max(bytes, _abi.COUNTER_BYTES)], "u8")
     zeros = b"\0" * _abi.COUNTER_BYTES
-    call(functions.kvjit_copy_to_device, context._open().value, made.data, zeros, len(zeros))
+    call(functions.kvjit_copy_to_device, context._open(), made.data, zeros, len(zeros))
     return made

@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from . import _abi, cache as caches, errors, operations
+from . import _abi, cache as caches, errors, library, operations
 from .library import call, functions
 from .program import Program
 from .spec import Spec
@@ -31,8 +31,12 @@ _DTYPES = {"f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32}
 
 
 @functools.lru_cache(maxsize=1024)
-def _program(spec, device):
+def _program_of(spec, device, forks):
     return Program(spec, device)
+
+
+def _program(spec, device):
+    return _program_of(spec, device, library.forks)  # a forked child makes its own
 
 
 def program_of(spec, device):
@@ -108,6 +112,13 @@ class Cache:
     def nbytes(self) -> int:
         return self.k.numel() + self.v.numel()
 
+    def __deepcopy__(self, memo):
+        """A copy of the memory. The workspace is shared, as among layers."""
+        made = Cache.__new__(Cache)
+        vars(made).update(vars(self) | {"k": self.k.clone(), "v": self.v.clone(), "calls": {}})
+        mark_static(made.k), mark_static(made.v)
+        return made
+
     def planes(self) -> list[torch.Tensor]:
         """Views of the memory: tensors of bytes [sequences, kv_heads, capacity, bytes of a row], one for the codes and
         one for the scales of each side. To select sequences, or to move tokens to a larger cache of these formats."""
@@ -130,14 +141,26 @@ class Cache:
 
 def workspace_bytes(program: Program, *, sequences: int, kv_heads: int, tokens: int, queries: int | None = None) -> int:
     """Bytes of the workspace of a call of these sizes, and of all smaller ones."""
-    request = operations.sized(_abi.AttentionCall)
+    request, most = operations.sized(_abi.AttentionCall), 0
     request.tokens, request.sequences, request.kv_heads = tokens, sequences, kv_heads
-    request.lengths = 1  # lengths may be in device memory; the address is not followed
-    if program.is_varlen:
-        request.queries = queries or program.query_length
-    bytes = c.c_size_t()
-    call(functions.kvjit_workspace_bytes, program._open().value, c.byref(request), c.byref(bytes))
-    return bytes.value
+    for has_lengths in (0, 1):
+        request.lengths = has_lengths  # whether lengths are in device memory; the address is not followed
+        for count in _numbers_of_queries(program, queries):
+            request.queries = count
+            bytes = c.c_size_t()
+            call(functions.kvjit_workspace_bytes, program._open(), c.byref(request), c.byref(bytes))
+            most = max(most, bytes.value)
+    return most
+
+
+def _numbers_of_queries(program, queries):
+    """Numbers of queries around which another kernel may serve a call: more queries may need less memory. Kernels serve
+    ranges of query rows that end at powers of two."""
+    if not program.is_varlen:
+        return [0]
+    most = min(queries or program.query_length, program.query_length)
+    edges = [(1 << bit) // program.q_heads_per_kv + more for bit in range(4, 17) for more in (0, 1)]
+    return sorted({1, most, *(edge for edge in edges if 0 < edge < most)})
 
 
 def make_workspace(program: Program, *, sequences: int, kv_heads: int, tokens: int, queries: int | None = None,
@@ -183,7 +206,7 @@ def _meta(x):
 
 
 def _refuse_gradients(*inputs):
-    if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in inputs):
+    if torch.is_grad_enabled() and any(isinstance(x, torch.Tensor) and x.requires_grad for x in inputs):
         raise NotImplementedError("kvjit's attention has no backward: a quantized cache loses the gradient. Call it "
                                   "under torch.no_grad(), or detach its inputs")
 
@@ -202,14 +225,26 @@ def _cache_of(spec, cache_shape, k_cache, v_cache, scales):
 class _Checked:
     """A checked call: the struct, and the distance of scales from codes in each side."""
 
-    __slots__ = ("request", "reference", "program", "k_scales", "v_scales", "out_dtype")
+    __slots__ = ("request", "reference", "program", "k_scales", "v_scales", "out_dtype", "most_tokens")
 
-    def __init__(self, ready):
-        self.request, self.program = ready.request, ready.program
+    def __init__(self, ready, most_tokens):
+        self.request, self.program, self.most_tokens = ready.request, ready.program, most_tokens
         self.reference = c.byref(self.request)
         self.k_scales, self.v_scales = (side.scales - side.codes if side.scales else None
                                         for side in (self.request.k, self.request.v))
         self.out_dtype = _DTYPES[ready.program.out_type]
+
+
+def _most_tokens(cache, table, mask, packed_mask, packed_tokens):
+    """How many tokens a call may have that differs in their number alone."""
+    most = cache.capacity
+    if table is not None:
+        most = min(most, table.shape[1] * cache.program.page_tokens)
+    if mask is not None:
+        most = min(most, mask.shape[3])
+    if packed_mask is not None and not packed_tokens:
+        most = min(most, 32 * packed_mask.shape[3])
+    return most
 
 
 def _outputs(q, program, has_lse):
@@ -223,11 +258,10 @@ def _attend(tensors, spec, cache_shape, tokens, *, lengths=None, table=None, que
             new_v=None, has_lse=False):
     """(out, lse). tensors: q, the memory of K and of V, the workspace."""
     q, k_cache, v_cache, workspace = tensors
-    _refuse_gradients(q, new_k, new_v)
     inputs = {"lengths": lengths, "query_starts": query_starts, "mask": mask, "slopes": slopes, "sinks": sinks,
               "position_offsets": position_offsets, "token_ranges": token_ranges, "packed_mask": packed_mask}
-    key = (spec, *cache_shape, queries, scale, leaves_sinks, position_offset, packed_tokens, k_tensor_scale,
-           v_tensor_scale, has_lse, *map(_meta, (*tensors, *inputs.values(), table, new_k, new_v)))
+    key = (spec, library.forks, *cache_shape, queries, scale, leaves_sinks, position_offset, packed_tokens,
+           k_tensor_scale, v_tensor_scale, has_lse, *map(_meta, (*tensors, *inputs.values(), table, new_k, new_v)))
     found = _calls.checked.get(key)
     if found is None:
         cache = _cache_of(spec, cache_shape, k_cache, v_cache, (k_tensor_scale, v_tensor_scale))
@@ -239,12 +273,12 @@ def _attend(tensors, spec, cache_shape, tokens, *, lengths=None, table=None, que
         ready.set_workspace(workspace)
         if len(_calls.checked) >= _MOST_CALLS:
             _calls.checked.clear()
-        found = _calls.checked[key] = _Checked(ready)
+        found = _calls.checked[key] = _Checked(ready, _most_tokens(cache, table, mask, packed_mask, packed_tokens))
     else:
         out, lse = _outputs(q, found.program, has_lse)
     request = found.request
-    if not 0 < tokens <= cache_shape[2]:
-        raise errors.ArrayError(f"{tokens} tokens in a cache with a capacity of {cache_shape[2]}")
+    if not 0 < tokens <= found.most_tokens:
+        raise errors.ArrayError(f"{tokens} tokens; the cache, its table and the mask have {found.most_tokens}")
     request.tokens = tokens
     request.q.data, request.out.data = q.data_ptr(), out.data_ptr()
     request.stream, request.workspace = current_stream(q), workspace.data_ptr()
@@ -261,7 +295,7 @@ def _attend(tensors, spec, cache_shape, tokens, *, lengths=None, table=None, que
         request.k_pages.table = request.v_pages.table = table.data_ptr()
     if new_k is not None:
         request.new_k.data, request.new_v.data = new_k.data_ptr(), new_v.data_ptr()
-    call(functions.kvjit_attention, found.program._open().value, found.reference, None)
+    call(functions.kvjit_attention, found.program._open(), found.reference, None)
     return out, lse
 
 
@@ -279,7 +313,6 @@ def _append_attention(q, new_k, new_v, k_cache, v_cache, workspace, spec, cache_
 
 def _append(k, v, k_cache, v_cache, spec, cache_shape, *, first_token=0, slots=None, table=None, k_tensor_scale=1.0,
             v_tensor_scale=1.0):
-    _refuse_gradients(k, v)
     cache = _cache_of(spec, cache_shape, k_cache, v_cache, (k_tensor_scale, v_tensor_scale))
     operations.append(cache, k, v, first_token=None if slots is not None else first_token, slots=slots, table=table,
                       stream=current_stream(k))
@@ -306,12 +339,22 @@ def _fake_attention_lse(q, *rest, **inputs):
     return _fake_attention(q, *rest), q.new_empty(q.shape[:-1], dtype=torch.float32)
 
 
+def _without_gradients(name):
+    """The kernel of the key Autograd: it refuses, also where a compiler traces, or passes on."""
+    def kernel(*inputs, **more):
+        _refuse_gradients(*inputs, *more.values())
+        with torch._C._AutoDispatchBelowAutograd():
+            return getattr(torch.ops.kvjit, name).default(*inputs, **more)
+    return kernel
+
+
 for _operator, _kernel, _fake in (("append", _append, lambda *inputs, **more: None),
                                   ("attention", _attention, _fake_attention),
                                   ("attention_lse", _attention_lse, _fake_attention_lse),
                                   ("append_attention", _append_attention, _fake_attention)):
     for _key in ("CUDA", "CPU"):
         _library.impl(_operator, _kernel, _key)
+    _library.impl(_operator, _without_gradients(_operator), "Autograd")
     torch.library.register_fake(f"kvjit::{_operator}", _fake, lib=_library)
 
 
@@ -406,5 +449,5 @@ def _attend_now(cache, spec, workspace, q, tokens, lengths, scale):
     words[_STREAM] = torch._C._cuda_getCurrentRawStream(q.get_device()) if q.is_cuda else 0
     if lengths is not None:
         words[_LENGTHS] = lengths.data_ptr()
-    call(functions.kvjit_attention, found.program._open().value, found.reference, None)
+    call(functions.kvjit_attention, found.program._open(), found.reference, None)
     return out

@@ -32,7 +32,7 @@ MOST_QUERIES = 8192  # of one call; longer prompts take several
 GROWTH_TOKENS = 1024  # a cache grows by so many tokens, or by an eighth if that is more
 _TYPES = {torch.float16: "f16", torch.bfloat16: "bf16", torch.float32: "f32"}
 _SERVED = {"cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k", "position_ids", "cache_position",
-           "use_cache", "output_attentions", "output_hidden_states", "dropout", "is_causal", "logits_to_keep",
+           "use_cache", "output_attentions", "output_hidden_states", "dropout", "logits_to_keep",
            "num_items_in_batch", "return_dict"}  # arguments of attention functions that change nothing here
 
 
@@ -168,6 +168,8 @@ class KvjitLayer(CacheLayerMixin):
     def _select(self, indices):
         if self._memory is None:
             return
+        if indices.dtype == torch.bool:
+            indices = indices.nonzero().flatten()
         chosen = self._allocate(len(indices), self._memory.shape[2])
         indices = indices.to(self.device)
         for source, target in zip(self._memory.planes(), chosen.planes()):
@@ -181,7 +183,8 @@ class KvjitLayer(CacheLayerMixin):
         self._select(indices)
 
     def batch_repeat_interleave(self, repeats):
-        self._select(torch.arange(self.batch_size).repeat_interleave(repeats))
+        if self._memory is not None:
+            self._select(torch.arange(self.batch_size).repeat_interleave(repeats))
 
     def offload(self):
         raise errors.UnsupportedError("a KvjitCache cannot be offloaded to the host")
@@ -203,7 +206,7 @@ class StaticKvjitLayer(KvjitLayer):
         super().lazy_initialization(key_states, value_states)
         self._memory = self._allocate(self.batch_size, self._capacity)
         self._length = torch.zeros((), dtype=torch.int64, device=self.device)
-        self._toml, self._workspace = self._spec().toml, None
+        self._toml, self._workspace, self._counts = self._spec().toml, None, self._owner.counts(self)
         operators.mark_static(self._length)
 
     def update(self, key_states, value_states, *args, **kwargs):
@@ -212,7 +215,7 @@ class StaticKvjitLayer(KvjitLayer):
         tokens = key_states.shape[2]
         slots = torch.arange(tokens, device=self.device) + self._length
         self._length.add_(tokens)
-        if self._owner.layers[0] is self:
+        if self._counts:
             torch._assert_async(self._length <= self._capacity, "more tokens than max_tokens of a static KvjitCache")
         slots = torch.where(slots < self._capacity, slots, -1).expand(self.batch_size, tokens).contiguous()
         memory = self._memory
@@ -255,7 +258,7 @@ class StaticKvjitLayer(KvjitLayer):
         if tokens_to_remove > 0:
             raise errors.UsageError(f"crop takes the tokens to remove as a negative number, not {tokens_to_remove}")
         if self.is_initialized:
-            self._length.add_(int(tokens_to_remove))
+            self._length.add_(int(tokens_to_remove)).clamp_(min=0)
 
     def _select(self, indices):
         if self.is_initialized:
@@ -284,16 +287,33 @@ class KvjitCache(Cache):
         if is_static and max_tokens < 1:
             raise errors.UsageError("a static cache needs max_tokens")
         self.k, self.v = k, v
-        choose = layers if callable(layers) else (layers or {}).get
+        self._choose = layers if callable(layers) else (layers or {}).get
         self._workspaces: dict[torch.device, torch.Tensor] = {}
         self._none: dict[torch.device, torch.Tensor] = {}
+        self._counting: dict[torch.device, StaticKvjitLayer] = {}
+        self._max_tokens, self._is_static = max_tokens, is_static
+        super().__init__(layer_class_to_replicate=self._next_layer)  # type: ignore[arg-type]  # a function will do
 
-        def next_layer():
-            chosen = choose(len(self.layers))
-            make = StaticKvjitLayer if is_static else KvjitLayer
-            return make(*(chosen if chosen is not None else (k, v)), self, max_tokens)
+    def _next_layer(self):
+        chosen = self._choose(len(self.layers))
+        make = StaticKvjitLayer if self._is_static else KvjitLayer
+        return make(*(chosen if chosen is not None else (self.k, self.v)), self, self._max_tokens)
 
-        super().__init__(layer_class_to_replicate=next_layer)  # type: ignore[arg-type]  # a function will do
+    @property
+    def is_compileable(self):
+        return self._is_static  # `generate` asks before the first layer is there
+
+    def get_mask_sizes(self, query_length, layer_idx):
+        if layer_idx >= len(self.layers) and self._is_static:
+            return self._max_tokens, 0
+        return super().get_mask_sizes(query_length, layer_idx)
+
+    def get_max_length(self, layer_idx=None):
+        return self._max_tokens if self._is_static else -1
+
+    def counts(self, layer):
+        """Whether the layer is the one of its device that checks the number of tokens."""
+        return self._counting.setdefault(layer.device, layer) is layer
 
     def no_workspace(self, device):
         """What a layer's memory takes as its workspace: calls bring the cache's own."""
@@ -393,8 +413,17 @@ def _numbers(visible):
 # ---- Attention ----
 
 
+def _window_of(module):
+    """The sliding window of a layer whose model tells the mask alone of it; None: all tokens."""
+    config, layer = getattr(module, "config", None), getattr(module, "layer_idx", None)
+    types = getattr(config, "layer_types", None)
+    if types is None or layer is None or types[layer] not in ("sliding_attention", "hybrid_sliding"):
+        return None
+    return getattr(config, "sliding_window", None)
+
+
 def attention(module, query, key, value, attention_mask, scaling=None, dropout=0.0, softcap=None, sliding_window=None,
-              s_aux=None, **kwargs):
+              s_aux=None, is_causal=None, **kwargs):
     """The attention function of `attn_implementation="kvjit"`: query [batch, query heads, queries, head_dim].
 
     Returns:
@@ -410,8 +439,13 @@ def attention(module, query, key, value, attention_mask, scaling=None, dropout=0
                name not in _SERVED]
     if refused:
         raise errors.UnsupportedError(f"kvjit serves no attention with {', '.join(refused)}")
+    if sliding_window is None:
+        sliding_window = _window_of(module)
+    is_causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
     features, inputs, names = {}, {}, []
     queries = query.shape[2]
+    if not is_causal and queries > 1 and attention_mask is None:
+        raise errors.UnsupportedError("kvjit serves prompts with causal attention, or with a mask")
     if attention_mask is not None and attention_mask.dtype != torch.int32:
         names.append("mask")
         inputs["mask"] = _numbers(attention_mask)

@@ -1,6 +1,8 @@
 """Wrong devices, types, strides and shapes, closed handles, forks and threads: an exception, never a crash."""
 import multiprocessing
 import os
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -212,10 +214,99 @@ def test_nvrtc_of_packages_is_opened(tmp_path, monkeypatch):
     from kvjit import context
     folder = tmp_path / "nvidia" / "cu13" / "lib"
     folder.mkdir(parents=True)
-    for name in ("libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc-builtins.so.13.0", "libnvrtc.so.13.0.48"):
+    for name in ("libnvrtc.so.13", "libnvrtc-builtins.so.13.0", "libnvrtc.so.13.0.48", "libnvrtc.so.alt"):
         (folder / name).touch()
+    older = tmp_path / "nvidia" / "cuda_nvrtc" / "lib"
+    older.mkdir(parents=True)
+    (older / "libnvrtc.so.12").touch()
     monkeypatch.setattr(context.importlib.util, "find_spec",
                         lambda name: type("Spec", (), {"submodule_search_locations": [str(tmp_path / name)]}))
-    assert context.packaged_nvrtc() == [str(folder / "libnvrtc.so.13"), str(folder / "libnvrtc.so.12")]
+    assert context.packaged_nvrtc() == [str(folder / "libnvrtc.so.13"), str(older / "libnvrtc.so.12")]
     monkeypatch.setattr(context.importlib.util, "find_spec", lambda name: None)
     assert context.packaged_nvrtc() == []
+
+
+CYCLES = """
+import gc, kvjit
+program = kvjit.Program(kvjit.Spec(k="q8_0", v="q8_0", head_dim=64), context=kvjit.Context("{device}"))
+cache = kvjit.Cache(program, kv_heads=2, capacity=64)
+class Engine:
+    def __init__(self):
+        self.context = kvjit.Context("{device}")
+        self.program = kvjit.Program(program.spec, context=self.context)
+        self.cache = kvjit.Cache(self.program, kv_heads=2, capacity=64)
+        self.me = self
+Engine()
+gc.collect()
+def use():
+    return cache, program
+"""
+
+
+def test_cycles_end_in_any_order(device):
+    for _ in range(3):
+        subprocess.run([sys.executable, "-c", CYCLES.format(device=device)], check=True)
+
+
+def test_slots_do_not_hide_sequences(program):
+    cache = kvjit.Cache(program, kv_heads=2, capacity=16)
+    x = array(program, 3, 1, 2, 64)
+    slots = array(program, 3, 1, dtype="i32")
+    calls = [lambda: kvjit.append(cache, x, x, slots=slots), lambda: kvjit.read(cache, "k", x, slots=slots),
+             lambda: kvjit.copy(cache, cache, sequences=3, tokens=1, source_slots=slots, target_slots=slots),
+             lambda: kvjit.shift(cache, kvjit.Rope(dims=64, positions=1), sequences=3, tokens=1, slots=slots)]
+    for call in calls:
+        with pytest.raises(kvjit.ArrayError, match="3 sequences for a cache of 1"):
+            call()
+
+
+def test_parts_of_a_merge(device):
+    program = kvjit.Program(kvjit.Spec(SPEC.to_dict(), features=["lse"]), device)
+    for shape in ([1, 1, 4, 8], [1, 4, 4, 64], [1, 1, 3, 64]):
+        part, lse = array(program, *shape, dtype="f32"), array(program, *shape[:-1], dtype="f32")
+        with pytest.raises(kvjit.ArrayError, match=r"\[sequences, 1, query heads, 64\] is expected"):
+            kvjit.merge(program, [(part, lse)])
+
+
+def test_new_tokens_are_of_one_type(device):
+    program = kvjit.Program(kvjit.Spec(SPEC.to_dict(), append=True), device)
+    cache, q = kvjit.Cache(program, kv_heads=2, capacity=16), array(program, 1, 1, 4, 64)
+    with pytest.raises(kvjit.ArrayError, match="different types"):
+        kvjit.attention(cache, q, new_k=array(program, 1, 1, 2, 64), new_v=array(program, 1, 1, 2, 64, dtype="f32"))
+    with pytest.raises(kvjit.ArrayError, match="different numbers of sequences"):
+        kvjit.append(kvjit.Cache(program, sequences=2, kv_heads=2, capacity=16), array(program, 2, 1, 2, 64),
+                     array(program, 1, 1, 2, 64))
+
+
+def test_read_only_arrays_are_not_written(cache):
+    if cache.program.device != "cpu":
+        pytest.skip("NumPy is on the CPU")
+    q = np.zeros((2, 1, 4, 64), np.float16)
+    frozen = np.frombuffer(bytes(2 * 4 * 64 * 4), np.float32).reshape(2, 1, 4, 64)
+    with pytest.raises(kvjit.ArrayError, match="out is written, and this array is read only"):
+        kvjit.attention(cache, q, out=frozen)
+    q.flags.writeable = False
+    kvjit.attention(cache, q)  # it is only read
+
+    class Odd:
+        __array_interface__ = {"shape": (2,), "typestr": "<f4", "data": b"12345678", "version": 3}
+
+    with pytest.raises(kvjit.ArrayError, match="no address"):
+        kvjit.attention(cache, Odd())
+
+
+def test_memory_lives_as_long_as_a_call(device):
+    """close in another thread frees nothing that a call uses: the call holds it."""
+    program = kvjit.Program(SPEC, device)
+    cache = kvjit.Cache(program, kv_heads=2, capacity=4096)
+    x, q = array(program, 1, 4096, 2, 64), array(program, 1, 1, 4, 64)
+    kvjit.append(cache, x, x)
+    from kvjit import operations
+    ready = operations._Attention(
+        cache, q, out=None, tokens=None, lengths=None, table=None, query_starts=None, queries=None, scale=None,
+        leaves_sinks=False, position_offset=0, lse=None, new_k=None, new_v=None, blocks=0, check_record=None, stream=0,
+        mask=None, slopes=None, sinks=None, position_offsets=None, token_ranges=None, packed_mask=None)
+    ready.set_workspace(program.workspace(ready.workspace_bytes()))
+    cache.close(), q.close()
+    ready.run()
+    assert not np.any(ready.out.numpy())

@@ -167,3 +167,47 @@ def test_static_tensors_are_marked_as_torch_marks_them():
     kt.mark_static(ours)
     torch._dynamo.mark_static_address(theirs)
     assert vars(ours) == vars(theirs) != {}
+
+
+def test_known_calls_check_the_number_of_tokens(device):
+    spec = kvjit.Spec(k="q8_0", v="q8_0", head_dim=64, layout="paged", page_tokens=16, features=["mask"])
+    cache = kt.Cache(spec, pages=16, kv_heads=1, device=device)
+    q, table = draw(device, 1, 1, 1, 64), torch.zeros(1, 2, dtype=torch.int32, device=device)
+    mask = torch.zeros(1, 1, 1, 24, dtype=torch.float16, device=device)
+    cache.k.zero_(), cache.v.zero_()
+    kt.attention(cache, q, tokens=16, table=table, mask=mask)
+    for tokens, message in ((25, "have 24"), (256, "have 24"), (0, "0 tokens")):
+        with pytest.raises(kvjit.ArrayError, match=message):
+            kt.attention(cache, q, tokens=tokens, table=table, mask=mask)
+
+
+def test_a_workspace_serves_smaller_calls():
+    spec = kvjit.Spec(k="q8_0", v="q8_0", head_dim=64, query_length="any", max_query_length=8192, features=["causal"])
+    cache = kt.Cache(spec, kv_heads=8, capacity=4096, device="cpu")
+    bytes = lambda queries: kt.make_workspace(cache.program, sequences=1, kv_heads=8, tokens=4096, queries=queries,
+                                              device="cpu").numel()
+    assert all(bytes(queries) <= cache.workspace.numel() for queries in (1, 3, 16, 17, 33, 200, 513, 2048, 8192))
+    cache.k.zero_(), cache.v.zero_()
+    kt.attention(cache, draw("cpu", 1, 17, 8, 64), tokens=40)
+
+
+def test_gradients_are_refused_where_functions_are_compiled():
+    cache, _, _ = filled("cpu")
+    q = draw("cpu", 2, 1, 8, 128).requires_grad_()
+    with pytest.raises(Exception, match="no backward"):
+        torch.compile(lambda q: kt.attention(cache, q * 1, tokens=16).sum(), fullgraph=True, backend="aot_eager")(q)
+    with pytest.raises(NotImplementedError, match="no backward"):
+        torch.ops.kvjit.attention(*arguments(cache, q, 16))
+
+
+def test_a_forked_child_makes_its_own_programs():
+    import os
+    parents = kt.program_of(SPEC, "cpu")
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            status = 0 if kt.program_of(SPEC, "cpu") is not parents and kt.program_of(SPEC, "cpu").kernels else 2
+        finally:
+            os._exit(status)
+    assert os.waitpid(child, 0)[1] == 0

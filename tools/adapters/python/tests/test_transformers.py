@@ -220,3 +220,74 @@ def test_a_static_cache_that_is_full():
         logits(model, tokens(1, 1), cache, "kvjit")
     with pytest.raises(kvjit.UsageError, match="max_tokens"):
         kt.KvjitCache(is_static=True)
+
+
+def test_generate_compiles_a_fresh_static_cache():
+    model, prompt = model_of("llama"), tokens(2, 20)
+    config = transformers.CompileConfig(backend="aot_eager", fullgraph=True, mode=None)
+    config._compile_all_devices = True
+    mask = torch.ones_like(prompt)
+    mask[1, :9] = 0
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    for options in ({}, {"attention_mask": mask}):
+        cache = kt.KvjitCache("f32", "f32", max_tokens=40, is_static=True)
+        got = generated(model, prompt, cache, do_sample=False, compile_config=config, **options)
+        assert got == generated(model, prompt, None, do_sample=False, **options)
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] > 0
+
+
+def test_a_fresh_static_cache_with_padding_on_the_right():
+    model, prompt = model_of("llama"), tokens(2, 10)
+    mask = torch.ones_like(prompt)
+    mask[1, 6:] = 0
+    want = logits(model, prompt, transformers.DynamicCache(), "eager", attention_mask=mask)
+    cache = kt.KvjitCache("f16", "f16", max_tokens=64, is_static=True)
+    got = logits(model, prompt, cache, "kvjit", attention_mask=mask)
+    assert distance(got[mask.bool()], want[mask.bool()]) < 3e-3
+
+
+def test_attention_that_is_not_causal_is_refused():
+    with pytest.raises(kvjit.UnsupportedError, match="causal attention"):
+        logits(model_of("llama"), tokens(1, 5), kt.KvjitCache("f16", "f16"), "kvjit", is_causal=False)
+
+
+def test_a_window_that_only_the_mask_tells_of():
+    config = transformers.Qwen2MoeConfig(**SIZES | {
+        "hidden_size": 256, "sliding_window": 8, "use_sliding_window": True, "num_experts": 2, "num_experts_per_tok": 1,
+        "moe_intermediate_size": 64, "shared_expert_intermediate_size": 64,
+        "layer_types": ["sliding_attention", "full_attention"]})
+    torch.manual_seed(3)
+    model = transformers.Qwen2MoeForCausalLM(config).eval()
+    want = logits(model, tokens(1, 40), transformers.DynamicCache(config=config), "eager")
+    assert distance(logits(model, tokens(1, 40), kt.KvjitCache("f16", "f16"), "kvjit"), want) < 3e-3
+
+
+@pytest.mark.parametrize("options", [{}, {"max_tokens": 64, "is_static": True}], ids=["growing", "static"])
+def test_copies_of_a_cache_go_on_by_themselves(options):
+    import copy
+    model = model_of("llama")
+    cache = kt.KvjitCache("f16", "f16", layers={0: ("q8_0", "q8_0")}, **options)
+    empty = copy.deepcopy(cache)
+    logits(model, tokens(1, 20), cache, "kvjit")
+    twin = copy.deepcopy(cache)
+    steps = [logits(model, tokens(1, 3, seed=seed), each, "kvjit") for seed, each in ((1, cache), (2, twin))]
+    logits(model, tokens(1, 20), empty, "kvjit")
+    assert [layer.k for layer in empty.layers] == ["q8_0", "f16"]
+    assert int(twin.get_seq_length()) == 23 and twin.layers[0]._owner is twin
+    assert not torch.equal(steps[0], steps[1])
+    twin.crop(-3)
+    assert torch.equal(logits(model, tokens(1, 3, seed=1), twin, "kvjit"), steps[0])
+
+
+def test_crop_and_selection_as_transformers_does():
+    model = model_of("llama")
+    for options in ({}, {"max_tokens": 64, "is_static": True}):
+        cache = kt.KvjitCache("f16", "f16", **options)
+        cache.batch_repeat_interleave(2), cache.crop(-1)
+        logits(model, tokens(2, 5), cache, "kvjit")
+        cache.crop(-9)
+        assert int(cache.get_seq_length()) == 0
+        logits(model, tokens(2, 5), cache, "kvjit")
+        cache.batch_select_indices(torch.tensor([False, True]))
+        assert logits(model, tokens(1, 1), cache, "kvjit").shape[0] == 1
