@@ -73,6 +73,7 @@ class Cache:
         sequences, kv_heads, capacity: sizes of layouts planar and rows; capacity counts tokens of a sequence.
         pages: layout paged: the pages of the pool, instead of sequences and capacity.
         batch: the most sequences of a call; None: `sequences`.
+        queries: with query_length = "any": the most queries of a sequence in a call; None: the spec's.
         device: a torch.device; None: the current GPU, or the CPU where there is none.
         workspace: the workspace of another Cache of this spec and these sizes, or a larger one; None: allocated.
         k_tensor_scale, v_tensor_scale: of formats with one scale for the whole tensor (fp8).
