@@ -27,8 +27,9 @@ struct Stack {
   std::size_t bytes = 0;
 };
 
-// Those of Boost's library keep a std::once_flag. In a static library that binds libstdc++'s thread-local variables at
-// load time, and then dlopen fails in processes that have opened libstdc++ before: Python with PyTorch.
+// StackTraits tells Boost the size of a page. Boost's own traits hold a std::once_flag, whose code in a static library
+// binds thread-local variables of libstdc++ at load time. A process that has opened libstdc++ by dlopen, such as Python
+// with PyTorch, could not open libkvjit.so then.
 struct StackTraits {
   static std::size_t page_size() { return static_cast<std::size_t>(sysconf(_SC_PAGESIZE)); }
   static std::size_t default_size() { return 64 * page_size(); }

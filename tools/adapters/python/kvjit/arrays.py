@@ -158,12 +158,11 @@ def view(x, stream=0):
                             (f"; {refusal}" if refusal else ""))
 
 
-def check(x, what, *, shape=None, dtypes=None, device=None, is_dense=True, writes=False, stream=0):
-    """A view whose shape, type and device are right. `what` names it in messages.
+def check(x, what, *, shape=None, dtypes=None, device=None, writes=False, stream=0):
+    """A view whose shape, type and device are right, and whose last dimension is dense. `what` names it in messages.
 
     Args:
         shape: sizes, or None where any size is right; None: any shape.
-        is_dense: the elements of the last dimension must lie side by side.
         writes: the call writes the array.
     """
     found = view(x, stream)
@@ -178,7 +177,7 @@ def check(x, what, *, shape=None, dtypes=None, device=None, is_dense=True, write
         if not fits:
             wanted = ", ".join("any" if size is None else str(size) for size in shape)
             raise errors.ArrayError(f"{what} has shape {list(found.shape)}; [{wanted}] is expected")
-    if is_dense and found.shape and found.shape[-1] > 1 and found.strides[-1] != 1:
+    if found.shape and found.shape[-1] > 1 and found.strides[-1] != 1:
         raise errors.ArrayError(f"{what}: elements of the last dimension lie {found.strides[-1]} apart; they must be "
                                 "dense")
     return found

@@ -137,8 +137,8 @@ def _codec(cache, side, x, first_token, slots, table, rope, stream, keeps, check
     codec.stream, codec.tensor_scale = stream or None, cache.tensor_scale(side)
     codec.pages = _pages(table, cache, sequences, keeps, stream)
     keeps.append(cache.memory())
-    _check_sequences(cache, sequences)
     if slots is not None:
+        _check_sequences(cache, sequences)
         codec.slots, codec.slot_type = _slots(slots, (sequences, tokens), program, keeps, stream)
         codec.slot_count = cache.capacity
     else:
@@ -232,8 +232,8 @@ def _cache_tokens(cache, side, sequences, tokens, first_token, slots, table, kee
     made.cache, made.tensor_scale = cache.side(side), cache.tensor_scale(side)
     made.pages = _pages(table, cache, sequences, keeps, stream)
     keeps.append(cache.memory())
-    _check_sequences(cache, sequences)
     if slots is not None:
+        _check_sequences(cache, sequences)
         made.slots, made.slot_type = _slots(slots, (sequences, tokens), cache.program, keeps, stream)
         made.slot_count = cache.capacity
     else:
@@ -334,16 +334,16 @@ def _set_mask(request, member, x, dtype, width, program, sequences, q_heads, kee
 
 def _set_features(request, program, inputs, sequences, q_heads, keeps, stream):
     """Inputs of features, arrays on the device."""
-    if inputs["mask"] is not None:
+    if inputs.get("mask") is not None:
         _set_mask(request, "mask", inputs["mask"], "f16", request.tokens, program, sequences, q_heads, keeps, stream)
-    if inputs["packed_mask"] is not None:
+    if inputs.get("packed_mask") is not None:
         request.packed_tokens = inputs["packed_tokens"]
         words = -(-(request.packed_tokens or request.tokens) // 32)
         _set_mask(request, "packed_mask", inputs["packed_mask"], "u32", words, program, sequences, q_heads, keeps,
                   stream)
     for name, dtype, shape in (("slopes", "f32", [q_heads]), ("sinks", "f32", [q_heads]),
                                ("position_offsets", "i32", [sequences]), ("token_ranges", "i32", [sequences, 2])):
-        if inputs[name] is not None:
+        if inputs.get(name) is not None:
             setattr(request, name, _dense(inputs[name], name, program, dtype, shape, keeps, stream))
 
 
@@ -352,9 +352,9 @@ class _Attention:
 
     __slots__ = ("request", "out", "keeps", "program", "stored")
 
-    def __init__(self, cache, q, *, out, tokens, lengths, table, query_starts, queries, scale, leaves_sinks,
-                 position_offset, lse, new_k, new_v, blocks, check_record, stream, context_chunk_bytes=0,
-                 **features):
+    def __init__(self, cache, q, *, out=None, tokens=None, lengths=None, table=None, query_starts=None, queries=None,
+                 scale=None, leaves_sinks=False, position_offset=0, lse=None, new_k=None, new_v=None, blocks=0,
+                 check_record=None, stream=0, context_chunk_bytes=0, **features):
         program, keeps = cache.program, []
         self.program, self.keeps, self.stored = program, keeps, 0
         _needs_table(cache, table)

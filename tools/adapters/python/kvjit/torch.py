@@ -17,7 +17,6 @@ from __future__ import annotations
 import ctypes as c
 import functools
 import threading
-from threading import get_ident
 from typing import Any
 
 import torch
@@ -226,14 +225,13 @@ def _cache_of(spec, cache_shape, k_cache, v_cache, scales):
 class _Checked:
     """A checked call: the struct, and the distance of scales from codes in each side."""
 
-    __slots__ = ("request", "reference", "program", "k_scales", "v_scales", "out_dtype", "most_tokens")
+    __slots__ = ("request", "reference", "program", "k_scales", "v_scales", "most_tokens")
 
     def __init__(self, ready, most_tokens):
         self.request, self.program, self.most_tokens = ready.request, ready.program, most_tokens
         self.reference = c.byref(self.request)
         self.k_scales, self.v_scales = (side.scales - side.codes if side.scales else None
                                         for side in (self.request.k, self.request.v))
-        self.out_dtype = _DTYPES[ready.program.out_type]
 
 
 def _most_tokens(cache, table, mask, packed_mask, packed_tokens):
@@ -269,8 +267,8 @@ def _attend(tensors, spec, cache_shape, tokens, *, lengths=None, table=None, que
         out, lse = _outputs(q, cache.program, has_lse)
         ready = operations._Attention(
             cache, q, out=out, tokens=tokens, table=table, queries=queries or None, scale=scale,
-            leaves_sinks=leaves_sinks, position_offset=position_offset, lse=lse, new_k=new_k, new_v=new_v, blocks=0,
-            check_record=None, stream=current_stream(q), packed_tokens=packed_tokens, **inputs)
+            leaves_sinks=leaves_sinks, position_offset=position_offset, lse=lse, new_k=new_k, new_v=new_v,
+            stream=current_stream(q), packed_tokens=packed_tokens, **inputs)
         ready.set_workspace(workspace)
         if len(_calls.checked) >= _MOST_CALLS:
             _calls.checked.clear()
@@ -423,31 +421,25 @@ class _Now:
 
 def _attend_now(cache, spec, workspace, q, tokens, lengths, scale):
     """Attention without torch's dispatcher, which takes longer than the call."""
-    key = (spec.toml, q.shape, q.stride(), q.dtype, q.device, scale, get_ident(), workspace.numel(),
-           None if lengths is None else (lengths.shape, lengths.stride(), lengths.dtype, lengths.device))
+    if q.requires_grad:
+        _refuse_gradients(q)
+    key = (spec.toml, scale, threading.get_ident(), workspace.numel(), _meta(q), _meta(lengths))
     found = cache.calls.get(key)
     if found is None:
-        _refuse_gradients(q)
         view = _cache_of(spec.toml, cache.shape, cache.k, cache.v, tuple(cache.scales.values()))
         out, _ = _outputs(q, view.program, False)
-        ready = operations._Attention(view, q, out=out, tokens=tokens, table=None, lengths=lengths, query_starts=None,
-                                      queries=None, scale=scale, leaves_sinks=False, position_offset=0, lse=None,
-                                      new_k=None, new_v=None, blocks=0, check_record=None, stream=0, mask=None,
-                                      slopes=None, sinks=None, position_offsets=None, token_ranges=None,
-                                      packed_mask=None)
+        ready = operations._Attention(view, q, out=out, tokens=tokens, lengths=lengths, scale=scale)
         ready.set_workspace(workspace)
         if len(cache.calls) >= _MOST_CALLS:
             cache.calls.clear()
         found = cache.calls[key] = _Now(ready, tuple(out.shape), out.dtype)
-    if q.requires_grad:
-        _refuse_gradients(q)
     if not 0 < tokens <= cache.shape[2]:
         raise errors.ArrayError(f"{tokens} tokens in a cache with a capacity of {cache.shape[2]}")
     out = q.new_empty(found.shape, dtype=found.dtype)
     words = found.words
     found.request.tokens = tokens
     words[_Q], words[_OUT], words[_WORKSPACE] = q.data_ptr(), out.data_ptr(), workspace.data_ptr()
-    words[_STREAM] = torch._C._cuda_getCurrentRawStream(q.get_device()) if q.is_cuda else 0
+    words[_STREAM] = current_stream(q)
     if lengths is not None:
         words[_LENGTHS] = lengths.data_ptr()
     call(functions.kvjit_attention, found.program._open(), found.reference, None)

@@ -46,7 +46,8 @@ class PackedStates:
     def __init__(self, layer):
         self.layer = layer
 
-    def _refuse(self, what):
+    @staticmethod
+    def _refuse(what):
         raise PackedStatesError(
             f"{what}: the keys and values of a KvjitCache are packed",
             ['load the model with attn_implementation="kvjit", or call model.set_attn_implementation("kvjit")'])
@@ -56,7 +57,7 @@ class PackedStates:
 
     @classmethod
     def __torch_function__(cls, function, types, args=(), kwargs=None):
-        cls._refuse(None, f"{function} was asked to read a layer's states")
+        cls._refuse(f"{function} was asked to read a layer's states")
 
 
 # ---- The cache ----

@@ -302,10 +302,7 @@ def test_memory_lives_as_long_as_a_call(device):
     x, q = array(program, 1, 4096, 2, 64), array(program, 1, 1, 4, 64)
     kvjit.append(cache, x, x)
     from kvjit import operations
-    ready = operations._Attention(
-        cache, q, out=None, tokens=None, lengths=None, table=None, query_starts=None, queries=None, scale=None,
-        leaves_sinks=False, position_offset=0, lse=None, new_k=None, new_v=None, blocks=0, check_record=None, stream=0,
-        mask=None, slopes=None, sinks=None, position_offsets=None, token_ranges=None, packed_mask=None)
+    ready = operations._Attention(cache, q)
     ready.set_workspace(program.workspace(ready.workspace_bytes()))
     cache.close(), q.close()
     ready.run()
