@@ -13,14 +13,21 @@ from .library import Closable, call, functions
 from .arrays import ArrayLike
 from .program import SIDES, Program
 
+_MOST_LAYOUTS = 4096
 
 
 def _layout(program, side, sequences, heads, capacity, base):
-    """(kvjit_side, bytes) of kvjit_cache_layout."""
-    found, bytes = _abi.Side(), c.c_size_t()
-    call(functions.kvjit_cache_layout, program._open(), SIDES[side], sequences, heads, capacity, base,
-         c.byref(found), c.byref(bytes))
-    return found, bytes.value
+    """(kvjit_side, bytes) of kvjit_cache_layout. The program keeps them: operators of torch ask in each call."""
+    key = side, sequences, heads, capacity, base
+    kept = program._layouts.get(key)
+    if kept is None:
+        found, bytes = _abi.Side(), c.c_size_t()
+        call(functions.kvjit_cache_layout, program._open(), SIDES[side], sequences, heads, capacity, base,
+             c.byref(found), c.byref(bytes))
+        if len(program._layouts) >= _MOST_LAYOUTS:
+            program._layouts.clear()
+        kept = program._layouts[key] = found, bytes.value
+    return kept
 
 
 class _Base(Closable):

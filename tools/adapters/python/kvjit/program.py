@@ -109,6 +109,7 @@ class Program(Closable):
             setattr(self, name, _TYPES[value] if name in ("q_type", "out_type") else value)
         self.k, self.v = (self._side(number) for number in SIDES.values())
         self._workspaces: dict[int, arrays.Array] = {}
+        self._layouts: dict[tuple, tuple] = {}  # of caches, by their sizes and addresses
         self._lock = threading.Lock()
 
     def _side(self, number):

@@ -56,27 +56,34 @@ class Spec:
         Spec(k="kv4", v="kv4", head_dim=128, q_heads_per_kv=4, features=["causal"])
         Spec("decode.toml")                # a file
         Spec('[k]\\nformat = "kv4"\\n...')   # TOML text
+        Spec('{"k": {"format": "kv4"}, ...}')  # JSON text, as of `line`
         Spec({"k": {"format": "kv4"}, ...})
 
     Args:
-        source: the path of a spec file, TOML text, or a dict of its tables; None: keywords alone.
+        source: the path of a spec file, TOML or JSON text, or a dict of its tables; None: keywords alone.
         k, v: the name of a format (`kvjit formats` lists them), or a dict of the side's keys.
         **keywords: keys of [attention], [cache] and [target], which replace those of `source`.
 
     Raises:
         TypeError: a keyword that no table has.
-        kvjit.BadInputError: text that is no TOML. Other mistakes are found by `supported` and `Program`.
+        kvjit.BadInputError: text that is no TOML and no JSON. Other mistakes are found by `supported` and `Program`.
     """
 
-    __slots__ = ("toml", "name")
+    __slots__ = ("toml", "name", "_line")
     toml: str
     name: str
+    _line: str | None
 
     def __init__(self, source: str | pathlib.Path | dict[str, Any] | None = None, *,
                  k: str | dict[str, Any] | None = None, v: str | dict[str, Any] | None = None, **keywords: Any):
         self_name, tables = "spec", {}
         if isinstance(source, (str, pathlib.Path)) and _is_path(source):
             self_name, source = str(source), pathlib.Path(source).read_text()
+        if isinstance(source, str) and source.startswith("{"):
+            try:
+                source = json.loads(source)
+            except json.JSONDecodeError as problem:
+                raise errors.BadInputError(f"{self_name} is no JSON: {problem}") from None
         if isinstance(source, str):
             if k is None and v is None and not keywords:
                 self._set(source, self_name)  # messages then count the lines of the caller's text
@@ -102,6 +109,7 @@ class Spec:
     def _set(self, toml, name):
         object.__setattr__(self, "toml", toml)
         object.__setattr__(self, "name", name)
+        object.__setattr__(self, "_line", None)
 
     def __setattr__(self, name, value):
         raise AttributeError("a Spec is immutable; Spec(spec.to_dict(), key=value) makes another one")
@@ -109,6 +117,15 @@ class Spec:
     def to_dict(self) -> dict[str, Any]:
         """The tables of the spec."""
         return tomllib.loads(self.toml)
+
+    @property
+    def line(self) -> str:
+        """The tables as one line of JSON. Operators of torch take it: compilers print their arguments into comments."""
+        line = self._line
+        if line is None:
+            line = json.dumps(self.to_dict(), separators=(",", ":"))
+            object.__setattr__(self, "_line", line)
+        return line
 
     def __deepcopy__(self, memo):
         return self

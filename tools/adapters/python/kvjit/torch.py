@@ -1,8 +1,8 @@
 """kvjit as operators of PyTorch: `torch.ops.kvjit.append`, `.attention`, `.attention_lse` and `.append_attention`.
 
 They run on the current stream, allocate by torch's allocator, have fake kernels, and can be captured in CUDA graphs and
-compiled with `fullgraph=True`. An operator gets the text of the spec, the memory of the cache as tensors of bytes, and
-the sizes of the cache. `Cache` holds all of those, and `append` and `attention` here take it:
+compiled with `fullgraph=True`. An operator gets the spec as text (`Spec.line`), the memory of the cache as tensors of
+bytes, and the sizes of the cache. `Cache` holds all of those, and `append` and `attention` here take it:
 
     cache = kvjit.torch.Cache(spec, sequences=2, kv_heads=8, capacity=4096, device="cuda")
     kvjit.torch.append(cache, k, v, first_token=0)       # [sequences, tokens, kv_heads, head_dim]
@@ -17,9 +17,11 @@ from __future__ import annotations
 import ctypes as c
 import functools
 import threading
+from threading import get_ident
 from typing import Any
 
 import torch
+from torch.compiler import is_compiling
 
 from . import _abi, cache as caches, errors, library, operations
 from .library import call, functions
@@ -87,6 +89,7 @@ class Cache:
                  queries: int | None = None, device: torch.device | str | None = None,
                  workspace: torch.Tensor | None = None, k_tensor_scale: float = 1.0, v_tensor_scale: float = 1.0):
         self.spec = spec if isinstance(spec, Spec) else Spec(spec)
+        self.spec.line  # is made now: compilers trace what `append` and `attention` do, and this is no part of it
         device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         self.program = program_of(self.spec, device)
         if (pages is None) == self.program.is_paged or (capacity is None) != self.program.is_paged:
@@ -104,7 +107,8 @@ class Cache:
             workspace = make_workspace(self.program, sequences=batch or sequences, kv_heads=kv_heads,
                                        tokens=tokens, queries=queries, device=device)
         self.workspace = workspace
-        self.calls: dict[tuple, _Now] = {}
+        self.calls: dict[tuple, _Checked] = {}
+        self.last = _Last()
         for tensor in (self.k, self.v, self.workspace):
             mark_static(tensor)
 
@@ -115,14 +119,14 @@ class Cache:
     def __deepcopy__(self, memo):
         """A copy of the memory. The workspace is shared, as among layers."""
         made = Cache.__new__(Cache)
-        vars(made).update(vars(self) | {"k": self.k.clone(), "v": self.v.clone(), "calls": {}})
+        vars(made).update(vars(self) | {"k": self.k.clone(), "v": self.v.clone(), "calls": {}, "last": _Last()})
         mark_static(made.k), mark_static(made.v)
         return made
 
     def planes(self) -> list[torch.Tensor]:
         """Views of the memory: tensors of bytes [sequences, kv_heads, capacity, bytes of a row], one for the codes and
         one for the scales of each side. To select sequences, or to move tokens to a larger cache of these formats."""
-        cache = _cache_of(self.spec.toml, self.shape, self.k, self.v, tuple(self.scales.values()))
+        cache = _cache_of(self.spec.line, self.shape, self.k, self.v, tuple(self.scales.values()))
         views = []
         for name, memory in (("k", self.k), ("v", self.v)):
             side, layout = cache.side(name), getattr(self.program, name)
@@ -202,7 +206,7 @@ _MOST_CALLS = 4096  # prompts of many lengths make one each
 
 
 def _meta(x):
-    return None if x is None else (x.shape, x.stride(), x.dtype, x.device)
+    return None if x is None else (x.shape, x.stride(), x.dtype, x.get_device())
 
 
 def _refuse_gradients(*inputs):
@@ -211,9 +215,12 @@ def _refuse_gradients(*inputs):
                                   "under torch.no_grad(), or detach its inputs")
 
 
+_spec_of = functools.lru_cache(maxsize=1024)(Spec)  # of the text that operators get
+
+
 def _cache_of(spec, cache_shape, k_cache, v_cache, scales):
     """A kvjit.Cache or PagedCache over the tensors."""
-    program = _program(Spec(spec), _name(k_cache.device))
+    program = _program(_spec_of(spec), _name(k_cache.device))
     sequences, kv_heads, capacity = cache_shape
     common = {"kv_heads": kv_heads, "memory": (k_cache, v_cache), "k_tensor_scale": scales[0],
               "v_tensor_scale": scales[1]}
@@ -222,16 +229,58 @@ def _cache_of(spec, cache_shape, k_cache, v_cache, scales):
     return caches.Cache(program, sequences=sequences, capacity=capacity, **common)
 
 
+def _word(*names):
+    """The place of a pointer in kvjit_attention_call, counted in words of 8 bytes."""
+    struct, offset = _abi.AttentionCall, 0
+    for name in names:
+        offset += getattr(struct, name).offset
+        struct = dict((field, kind) for field, kind, *_ in struct._fields_)[name]
+    return offset // 8
+
+
+_Q, _OUT, _STREAM, _LENGTHS = _word("q", "data"), _word("out", "data"), _word("stream"), _word("lengths")
+_WORKSPACE = _word("workspace")
+_K, _K_SCALES, _V, _V_SCALES = (_word(side, plane) for side in ("k", "v") for plane in ("codes", "scales"))
+_empty_like, _run_attention = torch.empty_like, functions.kvjit_attention
+
+
 class _Checked:
-    """A checked call: the struct, and the distance of scales from codes in each side."""
+    """A checked call. Its struct is filled but for what changes from call to call: addresses, the number of tokens and
+    the stream. Words of the struct are set by number, which is faster than by name."""
 
-    __slots__ = ("request", "reference", "program", "k_scales", "v_scales", "most_tokens")
+    __slots__ = ("request", "words", "reference", "program", "k_scales", "v_scales", "most_tokens", "shape", "dtype",
+                 "is_like_q")
 
-    def __init__(self, ready, most_tokens):
+    def __init__(self, ready, q, out, most_tokens):
         self.request, self.program, self.most_tokens = ready.request, ready.program, most_tokens
-        self.reference = c.byref(self.request)
+        self.words, self.reference = memoryview(self.request).cast("B").cast("Q"), c.byref(self.request)
         self.k_scales, self.v_scales = (side.scales - side.codes if side.scales else None
                                         for side in (self.request.k, self.request.v))
+        self.shape, self.dtype = tuple(out.shape), out.dtype
+        self.is_like_q = q.is_contiguous() and (q.shape, q.dtype) == (out.shape, out.dtype)
+
+    def set_memory(self, k, v):
+        words, k_codes, v_codes = self.words, k.data_ptr(), v.data_ptr()
+        words[_K], words[_V] = k_codes, v_codes
+        if self.k_scales is not None:
+            words[_K_SCALES] = k_codes + self.k_scales
+        if self.v_scales is not None:
+            words[_V_SCALES] = v_codes + self.v_scales
+
+    def run(self, q, workspace, tokens, lengths):
+        """Launches, and returns the output."""
+        if not 0 < tokens <= self.most_tokens:
+            raise errors.ArrayError(f"{tokens} tokens; the cache, its table and the mask have {self.most_tokens}")
+        out = _empty_like(q) if self.is_like_q else q.new_empty(self.shape, dtype=self.dtype)
+        words = self.words
+        self.request.tokens, words[_STREAM] = tokens, current_stream(q)
+        words[_Q], words[_OUT], words[_WORKSPACE] = q.data_ptr(), out.data_ptr(), workspace.data_ptr()
+        if lengths is not None:
+            words[_LENGTHS] = lengths.data_ptr()
+        status = _run_attention(self.program._open(), self.reference, None, library._thread.reference)
+        if status:
+            library.raise_error(status)
+        return out
 
 
 def _most_tokens(cache, table, mask, packed_mask, packed_tokens):
@@ -246,56 +295,46 @@ def _most_tokens(cache, table, mask, packed_mask, packed_tokens):
     return most
 
 
-def _outputs(q, program, has_lse):
-    out = q.new_empty((*q.shape[:-1], program.head_dim_v), dtype=_DTYPES[program.out_type])
-    return out, q.new_empty(q.shape[:-1], dtype=torch.float32) if has_lse else None
-
-
-def _attend(tensors, spec, cache_shape, tokens, *, lengths=None, table=None, query_starts=None, queries=0, scale=0.0,
-            mask=None, slopes=None, sinks=None, leaves_sinks=False, position_offset=0, position_offsets=None,
-            token_ranges=None, packed_mask=None, packed_tokens=0, k_tensor_scale=1.0, v_tensor_scale=1.0, new_k=None,
-            new_v=None, has_lse=False):
+def _attend(tensors, spec, cache_shape, tokens, *, lengths=None, has_lse=False, **inputs):
     """(out, lse). tensors: q, the memory of K and of V, the workspace."""
     q, k_cache, v_cache, workspace = tensors
-    inputs = {"lengths": lengths, "query_starts": query_starts, "mask": mask, "slopes": slopes, "sinks": sinks,
-              "position_offsets": position_offsets, "token_ranges": token_ranges, "packed_mask": packed_mask}
-    key = (spec, library.forks, *cache_shape, queries, scale, leaves_sinks, position_offset, packed_tokens,
-           k_tensor_scale, v_tensor_scale, has_lse, *map(_meta, (*tensors, *inputs.values(), table, new_k, new_v)))
+    key = (spec, library.forks, has_lse, *cache_shape, *map(_meta, tensors), _meta(lengths),
+           *((name, _meta(x) if isinstance(x, torch.Tensor) else x) for name, x in inputs.items()))
     found = _calls.checked.get(key)
     if found is None:
-        cache = _cache_of(spec, cache_shape, k_cache, v_cache, (k_tensor_scale, v_tensor_scale))
-        out, lse = _outputs(q, cache.program, has_lse)
-        ready = operations._Attention(
-            cache, q, out=out, tokens=tokens, table=table, queries=queries or None, scale=scale,
-            leaves_sinks=leaves_sinks, position_offset=position_offset, lse=lse, new_k=new_k, new_v=new_v,
-            stream=current_stream(q), packed_tokens=packed_tokens, **inputs)
-        ready.set_workspace(workspace)
         if len(_calls.checked) >= _MOST_CALLS:
             _calls.checked.clear()
-        found = _calls.checked[key] = _Checked(ready, _most_tokens(cache, table, mask, packed_mask, packed_tokens))
-    else:
-        out, lse = _outputs(q, found.program, has_lse)
-    request = found.request
-    if not 0 < tokens <= found.most_tokens:
-        raise errors.ArrayError(f"{tokens} tokens; the cache, its table and the mask have {found.most_tokens}")
-    request.tokens = tokens
-    request.q.data, request.out.data = q.data_ptr(), out.data_ptr()
-    request.stream, request.workspace = current_stream(q), workspace.data_ptr()
-    for side, memory, scales in ((request.k, k_cache, found.k_scales), (request.v, v_cache, found.v_scales)):
-        side.codes = memory.data_ptr()
-        if scales is not None:
-            side.scales = side.codes + scales
-    for name, x in inputs.items():
-        if x is not None:
-            setattr(request, name, x.data_ptr())
-    if lse is not None:
+        found = _calls.checked[key] = _check(tensors, spec, cache_shape, tokens, lengths=lengths, has_lse=has_lse,
+                                             **inputs)
+    found.set_memory(k_cache, v_cache)
+    request, lse = found.request, None
+    if has_lse:
+        lse = q.new_empty(q.shape[:-1], dtype=torch.float32)
         request.lse = lse.data_ptr()
-    if table is not None:
-        request.k_pages.table = request.v_pages.table = table.data_ptr()
-    if new_k is not None:
-        request.new_k.data, request.new_v.data = new_k.data_ptr(), new_v.data_ptr()
-    call(functions.kvjit_attention, found.program._open(), found.reference, None)
-    return out, lse
+    for name, x in inputs.items():
+        if not isinstance(x, torch.Tensor):
+            continue
+        if name == "table":
+            request.k_pages.table = request.v_pages.table = x.data_ptr()
+        elif name.startswith("new_"):
+            getattr(request, name).data = x.data_ptr()
+        else:
+            setattr(request, name, x.data_ptr())
+    return found.run(q, workspace, tokens, lengths), lse
+
+
+def _check(tensors, spec, cache_shape, tokens, *, has_lse=False, table=None, queries=0, k_tensor_scale=1.0,
+           v_tensor_scale=1.0, mask=None, packed_mask=None, packed_tokens=0, **inputs):
+    """Checks a call, and fills its struct."""
+    q, k_cache, v_cache, workspace = tensors
+    cache = _cache_of(spec, cache_shape, k_cache, v_cache, (k_tensor_scale, v_tensor_scale))
+    out = q.new_empty((*q.shape[:-1], cache.program.head_dim_v), dtype=_DTYPES[cache.program.out_type])
+    lse = q.new_empty(q.shape[:-1], dtype=torch.float32) if has_lse else None
+    ready = operations._Attention(cache, q, out=out, tokens=tokens, table=table, queries=queries or None, lse=lse,
+                                  mask=mask, packed_mask=packed_mask, packed_tokens=packed_tokens,
+                                  stream=current_stream(q), **inputs)
+    ready.set_workspace(workspace)
+    return _Checked(ready, q, out, _most_tokens(cache, table, mask, packed_mask, packed_tokens))
 
 
 def _attention(q, k_cache, v_cache, workspace, spec, cache_shape, tokens, **inputs):
@@ -323,7 +362,7 @@ def _append(k, v, k_cache, v_cache, spec, cache_shape, *, first_token=0, slots=N
 @functools.lru_cache(maxsize=1024)
 def _output_of(spec):
     """(head_dim_v, type of the output) of a spec's text; defaults are those of spec.json."""
-    attention = Spec(spec).to_dict().get("attention", {})
+    attention = _spec_of(spec).to_dict().get("attention", {})
     return (attention.get("head_dim_v", attention.get("head_dim", 128)),
             _DTYPES[attention.get("out_type", "f32")])
 
@@ -363,7 +402,7 @@ for _operator, _kernel, _fake in (("append", _append, lambda *inputs, **more: No
 def append(cache: Cache, k: torch.Tensor, v: torch.Tensor, *, first_token: int = 0, slots: torch.Tensor | None = None,
            table: torch.Tensor | None = None) -> None:
     """Stores tokens: see kvjit.append. first_token is not remembered: a compiled function has no state."""
-    torch.ops.kvjit.append(k, v, cache.k, cache.v, cache.spec.toml, cache.shape, first_token=first_token, slots=slots,
+    torch.ops.kvjit.append(k, v, cache.k, cache.v, cache.spec.line, cache.shape, first_token=first_token, slots=slots,
                            table=table, **cache.scales)
 
 
@@ -381,13 +420,17 @@ def attention(cache: Cache, q: torch.Tensor, *, tokens: int | None = None, lengt
         spec: another Spec of these formats, layout and heads, whose program reads the same memory; None: the cache's.
         workspace: for another spec; None: the cache's.
     """
+    tokens = cache.shape[2] if tokens is None else tokens
+    if new_k is None and not with_lse and not inputs and type(q) is torch.Tensor and not is_compiling():
+        last = cache.last
+        if (lengths is last.lengths and spec is last.spec and workspace is last.workspace and scale == last.scale
+                and q.shape == last.shape and q.stride() == last.strides and q.dtype is last.dtype
+                and q.get_device() == last.device and get_ident() == last.thread and not q.requires_grad):
+            return last.call.run(q, workspace if workspace is not None else cache.workspace, tokens, lengths)
+        return _attend_now(cache, q, tokens, lengths, scale, spec, workspace)
     spec = cache.spec if spec is None else spec
     workspace = cache.workspace if workspace is None else workspace
-    tokens = cache.shape[2] if tokens is None else tokens
-    is_plain = not inputs and new_k is None and not with_lse and type(q) is torch.Tensor
-    if is_plain and not torch.compiler.is_compiling():
-        return _attend_now(cache, spec, workspace, q, tokens, lengths, scale or 0.0)
-    common = (workspace, spec.toml, cache.shape, tokens)
+    common = (workspace, spec.line, cache.shape, tokens)
     inputs |= {"lengths": lengths, "scale": scale or 0.0, **cache.scales}
     if new_k is not None:
         return torch.ops.kvjit.append_attention(q, new_k, new_v, cache.k, cache.v, *common, **inputs)
@@ -395,52 +438,31 @@ def attention(cache: Cache, q: torch.Tensor, *, tokens: int | None = None, lengt
     return operator(q, cache.k, cache.v, *common, **inputs)
 
 
-def _word(*names):
-    """The place of a pointer in kvjit_attention_call, counted in words of 8 bytes."""
-    struct, offset = _abi.AttentionCall, 0
-    for name in names:
-        offset += getattr(struct, name).offset
-        struct = dict((field, kind) for field, kind, *_ in struct._fields_)[name]
-    return offset // 8
+class _Last:
+    """The inputs of the last call of a Cache, and the checked call. Comparing takes less time than a look-up."""
+
+    __slots__ = ("call", "lengths", "spec", "workspace", "scale", "shape", "strides", "dtype", "device", "thread")
+
+    def __init__(self, call=None, q=None, lengths=None, scale=None, spec=None, workspace=None):
+        self.call, self.lengths, self.scale, self.spec, self.workspace = call, lengths, scale, spec, workspace
+        self.shape, self.strides, self.dtype, self.device = (
+            (q.shape, q.stride(), q.dtype, q.get_device()) if q is not None else (None,) * 4)
+        self.thread = get_ident()
 
 
-_Q, _OUT, _STREAM, _LENGTHS = _word("q", "data"), _word("out", "data"), _word("stream"), _word("lengths")
-_WORKSPACE = _word("workspace")
-_WORDS = c.c_uint64 * (c.sizeof(_abi.AttentionCall) // 8)
-
-
-class _Now:
-    """A checked call of a Cache, whose memory stays where it is: q, out, lengths, workspace and stream change."""
-
-    __slots__ = ("request", "words", "reference", "program", "shape", "dtype")
-
-    def __init__(self, ready, shape, dtype):
-        self.request, self.program, self.shape, self.dtype = ready.request, ready.program, shape, dtype
-        self.words, self.reference = _WORDS.from_buffer(self.request), c.byref(self.request)
-
-
-def _attend_now(cache, spec, workspace, q, tokens, lengths, scale):
+def _attend_now(cache, q, tokens, lengths, scale, spec, workspace):
     """Attention without torch's dispatcher, which takes longer than the call."""
     if q.requires_grad:
         _refuse_gradients(q)
-    key = (spec.toml, scale, threading.get_ident(), workspace.numel(), _meta(q), _meta(lengths))
+    asked = q, lengths, scale, spec, workspace
+    spec = cache.spec if spec is None else spec
+    workspace = cache.workspace if workspace is None else workspace
+    key = spec.toml, scale, get_ident(), workspace.numel(), _meta(q), _meta(lengths)
     found = cache.calls.get(key)
     if found is None:
-        view = _cache_of(spec.toml, cache.shape, cache.k, cache.v, tuple(cache.scales.values()))
-        out, _ = _outputs(q, view.program, False)
-        ready = operations._Attention(view, q, out=out, tokens=tokens, lengths=lengths, scale=scale)
-        ready.set_workspace(workspace)
         if len(cache.calls) >= _MOST_CALLS:
             cache.calls.clear()
-        found = cache.calls[key] = _Now(ready, tuple(out.shape), out.dtype)
-    if not 0 < tokens <= cache.shape[2]:
-        raise errors.ArrayError(f"{tokens} tokens in a cache with a capacity of {cache.shape[2]}")
-    out = q.new_empty(found.shape, dtype=found.dtype)
-    words = found.words
-    found.request.tokens = tokens
-    words[_Q], words[_OUT], words[_WORKSPACE] = q.data_ptr(), out.data_ptr(), workspace.data_ptr()
-    words[_STREAM] = current_stream(q)
-    if lengths is not None:
-        words[_LENGTHS] = lengths.data_ptr()
-    call(functions.kvjit_attention, found.program._open(), found.reference, None)
-    return out
+        found = cache.calls[key] = _check((q, cache.k, cache.v, workspace), spec.line, cache.shape, tokens,
+                                          lengths=lengths, scale=scale or 0.0, **cache.scales)
+    cache.last = _Last(found, *asked)
+    return found.run(q, workspace, tokens, lengths)

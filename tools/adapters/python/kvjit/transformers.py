@@ -71,10 +71,10 @@ class KvjitLayer(CacheLayerMixin):
     is_compileable = False
     supports_early_init = False
 
-    def __init__(self, k, v, owner, capacity=0):
+    def __init__(self, k, v, shared, index, capacity=0):
         super().__init__()
-        self.k, self.v, self._owner, self._capacity = k, v, owner, capacity
-        self._tokens, self._memory, self._states = 0, None, PackedStates(self)
+        self.k, self.v, self._shared, self._index, self._capacity = k, v, shared, index, capacity
+        self._tokens, self._memory = 0, None
 
     def __repr__(self):
         return f"KvjitLayer(k={self.k!r}, v={self.v!r}, tokens={self._tokens})"
@@ -93,7 +93,7 @@ class KvjitLayer(CacheLayerMixin):
     def _allocate(self, sequences, capacity):
         # The memory depends on formats and sizes alone, so every program of these formats reads it.
         return operators.Cache(self._spec(), sequences=sequences, kv_heads=self._heads, capacity=capacity,
-                               device=self.device, workspace=self._owner.no_workspace(self.device))
+                               device=self.device, workspace=self._shared.no_workspace(self.device))
 
     def _reserve(self, tokens):
         has = self._memory.shape[2] if self._memory is not None else 0
@@ -119,7 +119,7 @@ class KvjitLayer(CacheLayerMixin):
         operators.append(self._memory, key_states.transpose(1, 2), value_states.transpose(1, 2),
                          first_token=self._tokens)
         self._tokens = tokens
-        return self._states, self._states
+        return PackedStates(self), PackedStates(self)
 
     def attention(self, q, *, scale, features, **inputs):
         """Attention of q [batch, queries, query heads, head_dim] over the cache. Long prompts take several calls."""
@@ -140,7 +140,7 @@ class KvjitLayer(CacheLayerMixin):
     def _attend(self, q, later, scale, features, inputs):
         """One call: `later` tokens at the end of the cache belong to later queries."""
         spec = self._spec(**features, **_shape_of(q.shape[1]))
-        workspace = self._owner.workspace(spec, q.device, q.shape[0], q.shape[1], self._memory.shape)
+        workspace = self._shared.workspace(spec, q.device, q.shape[0], q.shape[1], self._memory.shape)
         return operators.attention(self._memory, q, tokens=self._tokens - later, scale=scale, spec=spec,
                                    workspace=workspace, **inputs)
 
@@ -207,7 +207,7 @@ class StaticKvjitLayer(KvjitLayer):
         super().lazy_initialization(key_states, value_states)
         self._memory = self._allocate(self.batch_size, self._capacity)
         self._length = torch.zeros((), dtype=torch.int64, device=self.device)
-        self._toml, self._workspace, self._counts = self._spec().toml, None, self._owner.counts(self)
+        self._spec_line, self._workspace, self._counts = self._spec().line, None, self._shared.counts(self.device, self._index)
         operators.mark_static(self._length)
 
     def update(self, key_states, value_states, *args, **kwargs):
@@ -221,23 +221,23 @@ class StaticKvjitLayer(KvjitLayer):
         slots = torch.where(slots < self._capacity, slots, -1).expand(self.batch_size, tokens).contiguous()
         memory = self._memory
         torch.ops.kvjit.append(key_states.transpose(1, 2), value_states.transpose(1, 2), memory.k, memory.v,
-                               self._toml, memory.shape, slots=slots)
-        return self._states, self._states
+                               self._spec_line, memory.shape, slots=slots)
+        return PackedStates(self), PackedStates(self)
 
     def _attend(self, q, later, scale, features, inputs):
         lengths = (self._length - later).to(torch.int32).expand(self.batch_size).contiguous()
-        toml = _toml(_frozen(self.k), _frozen(self.v), self._dims, tuple(features.items()), q.shape[1])
+        spec = _spec_line(_frozen(self.k), _frozen(self.v), self._dims, tuple(features.items()), q.shape[1])
         if not torch.compiler.is_compiling():
             self._reserve_workspace(q, features)
         workspace, memory = self._workspace, self._memory
-        return torch.ops.kvjit.attention(q, memory.k, memory.v, workspace, toml, memory.shape, self._capacity,
+        return torch.ops.kvjit.attention(q, memory.k, memory.v, workspace, spec, memory.shape, self._capacity,
                                          lengths=lengths, scale=scale or 0.0, **inputs)
 
     def _reserve_workspace(self, q, features):
         """For this call, and for the steps that follow a prompt."""
         for queries in (q.shape[1], 1):
             spec = self._spec(**features, **_shape_of(queries))
-            self._workspace = self._owner.workspace(spec, q.device, q.shape[0], queries, self._memory.shape)
+            self._workspace = self._shared.workspace(spec, q.device, q.shape[0], queries, self._memory.shape)
 
     def tokens_at_most(self):
         return self._capacity
@@ -267,6 +267,49 @@ class StaticKvjitLayer(KvjitLayer):
             super()._select(indices)
 
 
+class _Shared:
+    """What the layers of a cache share, by device: workspaces, and which layer counts tokens. It refers neither to them
+    nor to the cache, so that their memory is free as soon as the cache is."""
+
+    def __init__(self):
+        self._workspaces: dict[torch.device, torch.Tensor] = {}
+        self._none: dict[torch.device, torch.Tensor] = {}
+        self._counting: dict[torch.device, int] = {}
+
+    def counts(self, device, index):
+        """Whether the layer of this index is the one of its device that checks the number of tokens."""
+        return self._counting.setdefault(device, index) == index
+
+    def no_workspace(self, device):
+        """What a layer's memory takes as its workspace: calls bring the shared one."""
+        if device not in self._none:
+            self._none[device] = torch.empty(0, dtype=torch.uint8, device=device)
+        return self._none[device]
+
+    def workspace(self, spec, device, batch, queries, shape):
+        """The workspace that all layers of a device share. It grows."""
+        needs = _workspace_bytes(spec, device, batch, shape[1], shape[2], queries)
+        found = self._workspaces.get(device)
+        if found is None or found.numel() < needs:
+            found = self._workspaces[device] = torch.zeros(needs, dtype=torch.uint8, device=device)
+            operators.mark_static(found)
+        return found
+
+
+class _Layers:
+    """Makes the layers of a cache, one a call."""
+
+    def __init__(self, k, v, choose, max_tokens, is_static):
+        self._default, self._choose, self._max_tokens = (k, v), choose, max_tokens
+        self._layer = StaticKvjitLayer if is_static else KvjitLayer
+        self._shared, self._made = _Shared(), 0
+
+    def __call__(self):
+        index, self._made = self._made, self._made + 1
+        k, v = self._choose(index) or self._default
+        return self._layer(k, v, self._shared, index, self._max_tokens)
+
+
 class KvjitCache(Cache):
     """A cache of packed keys and values for `past_key_values`.
 
@@ -287,18 +330,10 @@ class KvjitCache(Cache):
                  max_tokens: int = 0, is_static: bool = False):
         if is_static and max_tokens < 1:
             raise errors.UsageError("a static cache needs max_tokens")
-        self.k, self.v = k, v
-        self._choose = layers if callable(layers) else (layers or {}).get
-        self._workspaces: dict[torch.device, torch.Tensor] = {}
-        self._none: dict[torch.device, torch.Tensor] = {}
-        self._counting: dict[torch.device, StaticKvjitLayer] = {}
         self._max_tokens, self._is_static = max_tokens, is_static
-        super().__init__(layer_class_to_replicate=self._next_layer)  # type: ignore[arg-type]  # a function will do
-
-    def _next_layer(self):
-        chosen = self._choose(len(self.layers))
-        make = StaticKvjitLayer if self._is_static else KvjitLayer
-        return make(*(chosen if chosen is not None else (self.k, self.v)), self, self._max_tokens)
+        choose = layers if callable(layers) else (layers or {}).get
+        super().__init__(layer_class_to_replicate=_Layers(  # type: ignore[arg-type]  # what makes layers will do
+            k, v, choose, max_tokens, is_static))
 
     @property
     def is_compileable(self):
@@ -311,25 +346,6 @@ class KvjitCache(Cache):
 
     def get_max_length(self, layer_idx=None):
         return self._max_tokens if self._is_static else -1
-
-    def counts(self, layer):
-        """Whether the layer is the one of its device that checks the number of tokens."""
-        return self._counting.setdefault(layer.device, layer) is layer
-
-    def no_workspace(self, device):
-        """What a layer's memory takes as its workspace: calls bring the cache's own."""
-        if device not in self._none:
-            self._none[device] = torch.empty(0, dtype=torch.uint8, device=device)
-        return self._none[device]
-
-    def workspace(self, spec, device, batch, queries, shape):
-        """The workspace that all layers of a device share. It grows."""
-        needs = _workspace_bytes(spec, device, batch, shape[1], shape[2], queries)
-        found = self._workspaces.get(device)
-        if found is None or found.numel() < needs:
-            found = self._workspaces[device] = torch.zeros(needs, dtype=torch.uint8, device=device)
-            operators.mark_static(found)
-        return found
 
     @property
     def nbytes(self):
@@ -356,9 +372,9 @@ def _dims_of(dims):
 
 
 @torch.compiler.assume_constant_result
-def _toml(k, v, dims, features, queries):
+def _spec_line(k, v, dims, features, queries):
     """The text of a spec. A compiled function holds it as a constant."""
-    return _spec(k, v, tuple(_dims_of(dims).items()), (*features, *_shape_of(queries).items())).toml
+    return _spec(k, v, tuple(_dims_of(dims).items()), (*features, *_shape_of(queries).items())).line
 
 
 @functools.lru_cache(maxsize=65536)

@@ -19,6 +19,7 @@ def test_all_sources_agree(tmp_path):
     path.write_text(spec.toml)
     assert spec == kvjit.Spec(spec.toml) == kvjit.Spec(spec.to_dict()) == kvjit.Spec(path) == kvjit.Spec(str(path))
     assert hash(spec) == hash(kvjit.Spec(path))
+    assert kvjit.Spec(spec.line) == spec and "\n" not in spec.line
     assert kvjit.Spec(path, q_heads_per_kv=4) == kvjit.Spec(k="kv4", v="kv4", q_heads_per_kv=4)
     with pytest.raises(AttributeError, match="immutable"):
         spec.toml = ""
@@ -32,6 +33,8 @@ def test_an_unknown_keyword_names_the_near_one():
 def test_text_that_is_no_toml():
     with pytest.raises(kvjit.BadInputError, match="no TOML"):
         kvjit.Spec("[k\nformat = 1", head_dim=64)
+    with pytest.raises(kvjit.BadInputError, match="no JSON"):
+        kvjit.Spec('{"k": kv4}')
     with pytest.raises(kvjit.BadInputError) as caught:
         kvjit.Program("[k]\nformat = \"kv4\"\n[v]\nformat = kv4\n", "cpu")
     assert caught.value.line == 4

@@ -26,7 +26,7 @@ def filled(device, spec=SPEC, tokens=50, **sizes):
 
 
 def arguments(cache, q, tokens):
-    return (q, cache.k, cache.v, cache.workspace, cache.spec.toml, cache.shape, tokens)
+    return (q, cache.k, cache.v, cache.workspace, cache.spec.line, cache.shape, tokens)
 
 
 def test_bits_are_those_of_the_plain_interface(device):
@@ -80,7 +80,7 @@ def test_opcheck(device):
     q = draw(device, 2, 1, 8, 128)
     lengths = torch.tensor([50, 7], dtype=torch.int32, device=device)
     torch.library.opcheck(torch.ops.kvjit.attention, arguments(cache, q, 50), {"lengths": lengths})
-    torch.library.opcheck(torch.ops.kvjit.append, (k, v, cache.k, cache.v, cache.spec.toml, cache.shape))
+    torch.library.opcheck(torch.ops.kvjit.append, (k, v, cache.k, cache.v, cache.spec.line, cache.shape))
     lse, _, _ = filled(device, kvjit.Spec(SPEC.to_dict(), features=["lse"]))
     torch.library.opcheck(torch.ops.kvjit.attention_lse, arguments(lse, q, 50))
     appends, _, _ = filled(device, kvjit.Spec(SPEC.to_dict(), append=True))
@@ -118,7 +118,7 @@ def test_fake_tensors_give_shapes_without_a_device():
     with FakeTensorMode():
         memory = torch.empty(1 << 20, dtype=torch.uint8)
         q = torch.empty(3, 1, 8, 128, dtype=torch.float16)
-        out = torch.ops.kvjit.attention(q, memory, memory, memory, SPEC.toml, [3, 2, 64], 64)
+        out = torch.ops.kvjit.attention(q, memory, memory, memory, SPEC.line, [3, 2, 64], 64)
         assert (out.shape, out.dtype) == (q.shape, torch.float16)
 
 

@@ -274,10 +274,27 @@ def test_copies_of_a_cache_go_on_by_themselves(options):
     steps = [logits(model, tokens(1, 3, seed=seed), each, "kvjit") for seed, each in ((1, cache), (2, twin))]
     logits(model, tokens(1, 20), empty, "kvjit")
     assert [layer.k for layer in empty.layers] == ["q8_0", "f16"]
-    assert int(twin.get_seq_length()) == 23 and twin.layers[0]._owner is twin
+    assert int(twin.get_seq_length()) == 23
     assert not torch.equal(steps[0], steps[1])
     twin.crop(-3)
     assert torch.equal(logits(model, tokens(1, 3, seed=1), twin, "kvjit"), steps[0])
+
+
+@pytest.mark.parametrize("options", [{}, {"max_tokens": 64, "is_static": True}], ids=["growing", "static"])
+def test_the_memory_is_free_as_soon_as_the_cache_is(options):
+    import gc
+    import weakref
+    model = model_of("llama")
+    cache = kt.KvjitCache("f16", "f16", **options)
+    logits(model, tokens(1, 20), cache, "kvjit")
+    gc.collect()
+    gc.disable()
+    try:
+        memory = [weakref.ref(layer._memory.k) for layer in cache.layers]
+        del cache
+        assert [kept() for kept in memory] == [None, None]
+    finally:
+        gc.enable()
 
 
 def test_crop_and_selection_as_transformers_does():
