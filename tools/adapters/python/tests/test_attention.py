@@ -224,3 +224,22 @@ def test_ranges_of_a_mask(device, rng):
     assert ranges.numpy().tolist() == [[40, 61], [7, 8]]
     out = kvjit.attention(cache, on(program, q), mask=on(program, mask), token_ranges=ranges)
     assert error(out.numpy(), attention(q, k, v, mask=mask.astype(np.float64))[0]) < LIMIT
+
+
+@pytest.mark.gpu
+def test_cupy_on_a_stream_of_its_own(gpu_reason, rng):
+    """A stream that does not wait for the default one: calls on it see what was written on it."""
+    cupy = pytest.importorskip("cupy")
+    if gpu_reason:
+        pytest.skip(gpu_reason)
+    program = kvjit.Program(kvjit.Spec(k="f16", v="f16", head_dim=64), "cuda")
+    cache = kvjit.Cache(program, sequences=1, kv_heads=2, capacity=4096)
+    q, k, v = (rng.standard_normal((1, tokens, 2, 64), np.float32) for tokens in (1, 4096, 4096))
+    with cupy.cuda.Stream(non_blocking=True) as stream:
+        busy = cupy.ones((4096, 4096), cupy.float32)
+        for _ in range(20):
+            busy = busy @ busy * 1e-4
+        kvjit.append(cache, cupy.asarray(k) + 0 * busy[0, 0], cupy.asarray(v) + 0 * busy[0, 0], stream=stream.ptr)
+        out = kvjit.attention(cache, cupy.asarray(q).astype(cupy.float16), stream=stream.ptr)
+        stream.synchronize()
+    assert error(cupy.asarray(out).get(), attention(q, k, v)[0]) < 2e-3
