@@ -21,7 +21,7 @@ SideInfo side_info(const Format& f, int head_dim) {
   const long long blocks = f.stored_dim(head_dim) / f.block;
   info.format = f.name;
   info.is_transformed = f.is_transformed();
-  info.has_tensor_scale = f.scale.rule == ScaleRule::tensor;
+  info.has_tensor_scale = f.has_tensor_scale();
   info.rotated_dim = f.rotated_dim(head_dim), info.stored_dim = f.stored_dim(head_dim);
   info.row_bytes = blocks * f.block_bytes;
   info.code_row_bytes = blocks * f.code_bytes;

@@ -654,8 +654,9 @@ typedef struct kvjit_report {
   const char* features;        /* features of the call, as in kvjit_program_info */
 } kvjit_report;
 
-/* Sets *bytes to the size of the workspace that a call needs. The function reads tokens, sequences, kv_heads, blocks
- * and whether `lengths` is NULL, and no other member of the call. So an engine may call it before any memory exists. */
+/* Sets *bytes to the size of the workspace that a call needs. The function reads tokens, sequences, kv_heads, blocks,
+ * queries and whether `lengths` is NULL, and no other member of the call. So an engine may call it before any memory
+ * exists. With run-time query lengths more queries may need less: another kernel may serve them. */
 KVJIT_API kvjit_status kvjit_workspace_bytes(const kvjit_program* program, const kvjit_attention_call* call,
                                              size_t* bytes, kvjit_error* error);
 

@@ -110,12 +110,14 @@ MinifloatBook e2m1_book(Ties ties, bool has_negative_zero) {
   const auto above = [](double bound) { return double(std::nextafter(float(bound), 1e9f)); };
   for (int m = 7; m > 0; --m) {  // between entries -m and -(m - 1); the upper cell is towards zero
     const double middle = -(kMagnitudes[m] + kMagnitudes[m - 1]) / 2;
-    book.bounds.push_back(ties == Ties::zero || m % 2 == 1 ? middle : above(middle));
+    const bool is_upper = ties == Ties::zero || (ties == Ties::even && m % 2 == 1);
+    book.bounds.push_back(is_upper ? middle : above(middle));
   }
   if (has_negative_zero) book.bounds.push_back(0);
   for (int m = 1; m < 8; ++m) {
     const double middle = (kMagnitudes[m] + kMagnitudes[m - 1]) / 2;
-    book.bounds.push_back(ties == Ties::zero || m % 2 == 1 ? above(middle) : middle);
+    const bool is_upper = ties == Ties::even && m % 2 == 0;
+    book.bounds.push_back(is_upper ? middle : above(middle));
   }
   return book;
 }

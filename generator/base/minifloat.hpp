@@ -40,7 +40,8 @@ struct MinifloatBook {
 // The entry that a value midway between two entries gets.
 enum class Ties {
   even,  // to the even mantissa, as in hardware
-  zero   // towards zero, as in ggml
+  zero,  // towards zero, as in ggml
+  lower  // to the lower of two values, as in vLLM's ultraquant
 };
 // has_negative_zero: small negative values get code 8; else they get code 0.
 MinifloatBook e2m1_book(Ties ties, bool has_negative_zero);

@@ -11,9 +11,16 @@ const char* number_type(Element element) {
   constexpr const char* kNames[] = {"F16", "Bf16", "F32", "E4m3", "E5m2"};
   return kNames[int(element)];
 }
-const char* number_type(ScaleType type) {
-  constexpr const char* kNames[] = {"F16", "Bf16", "E4m3", "Ue4m3", "E8m0"};
-  return kNames[int(type)];
+std::string number_type(const Scale& scale) {
+  constexpr const char* kNames[] = {"F16", "Bf16", "E4m3", "Ue4m3", "E8m0", "F32"};
+  constexpr const char* kRoundings[] = {"", "Up", "Nearest"};
+  return std::string(kNames[int(scale.type)]) + kRoundings[int(scale.rounding)];
+}
+
+bool is_split(const Field& field) { return field.split > 0 && (field.bits != 4 || field.order != 0); }
+// Whether the encoder names something of templates/formats/scale_searches.cuh.
+bool has_rare_scale(const Scale& s) {
+  return s.factor > 0 || s.epsilon > 0 || s.is_searched() || s.refine == Refine::weighted_or_found;
 }
 
 // The place of each field in its block, which depends on the layout, and the type by which a kernel reads it.
@@ -22,6 +29,9 @@ struct Places {
   int of(const Field& field) const { return is_planar ? field.plane_at : field.at; }
   std::string code_field(const Field& field) const {
     if (field.is_nibbles) return fmt::format("NibbleField<{}, {}>", of(field), field.bytes / 12);
+    if (is_split(field))
+      return fmt::format("SplitField<{}, {}, {}, {}, {:#x}>", of(field), field.bits, field.low, field.split,
+                         field.order);
     return fmt::format("CodeField<{}, {}, {}, {}>", of(field), field.bits, field.low, field.split);
   }
 };
@@ -70,11 +80,12 @@ void write_codes(Writer& w, const Format& f, const Places& places, int index, co
     w.line("using {} = TableCodes<{}Data>;\n", type, type);
     return;
   }
+  constexpr const char* kRoundings[] = {"", "HalfUp", "HalfAway", "HalfEven"};
   const bool is_half_up = s.rounding == Rounding::half_up;
-  // Codes rounded half away from zero are symmetric about the offset: -128 of 8 bits is not produced.
+  // Codes rounded half away from zero, or half to even, are symmetric about the offset: -128 of 8 bits is not produced.
   const int least = is_half_up ? 0 : std::max(0, 2 * s.offset - s.max_code);
   w.line("  static constexpr int kOffset = {}, kLeast = {}, kMost = {};\n}};", s.offset, least, s.max_code);
-  w.line("using {} = UniformCodes<{}Data, {}>;\n", type, type, is_half_up ? "HalfUp" : "HalfAway");
+  w.line("using {} = UniformCodes<{}Data, {}>;\n", type, type, kRoundings[int(s.rounding)]);
 }
 
 // Writes how a kernel finds the outliers of a block. A constant mask is a table, and a stored mask is in the block.
@@ -119,11 +130,11 @@ void write_format(Writer& w, const Format& f, int head_dim, const std::string& t
   write_paging(w, paging);
   w.line("  using Codes = {}Codes;", type);
   if (has_outliers(f)) write_mask(w, f, places, type);
-  write_flag(w, "kHasTensorScale", f.scale.rule == ScaleRule::tensor);
+  write_flag(w, "kHasTensorScale", f.has_tensor_scale());
   if (f.has_scale()) {
     w.line("  static constexpr bool kHasScale = true;");
     w.line("  static constexpr int kScaleAt = {};", places.of(*f.field(FieldKind::scale)));
-    w.line("  using Number = {};", number_type(f.scale.type));
+    w.line("  using Number = {};", number_type(f.scale));
   }
   if (f.has_minimum()) {
     w.line("  static constexpr bool kHasMinimum = true;");
@@ -139,18 +150,40 @@ void write_format(Writer& w, const Format& f, int head_dim, const std::string& t
   w.line("}};\n");
 }
 
+void format_fragments(Writer& w, const Format& f, bool is_written) {
+  if (std::any_of(f.fields.begin(), f.fields.end(), is_split)) w.fragment("formats/split_field.cuh");
+  if (f.codes().rounding == Rounding::half_even || f.scale.rounding != ScaleRounding::usual)
+    w.fragment("formats/roundings.cuh");
+  if (is_written && has_rare_scale(f.scale)) w.fragment("formats/scale_searches.cuh");
+}
+
 void write_encoder(Writer& w, const Format& f, const std::string& format, const std::string& type, bool is_planar,
                    const std::string& prefix) {
   constexpr const char* kRules[] = {"NoScale", "TensorScale", "Amax", "SignedMax", "Norm", "MinStep"};
-  constexpr const char* kRefinements[] = {"AsFound", "Matched", "LeastSquares", "Weighted"};
+  constexpr const char* kRefinements[] = {"AsFound", "Matched", "LeastSquares", "Weighted", "WeightedOrFound"};
   constexpr const char* kDivisions[] = {"Reciprocal", "Quotient", "Ratio", "Product"};
   const Scale& s = f.scale;
   w.line("struct {} : EncoderDefaults {{", type);
   w.line("  using F = {0};\n  using Rotation = {1}Rotation;\n  using Projection = {1}Projection;", format, prefix);
   w.line("  static constexpr int kSpan = {};\n  static constexpr float kDivisor = {};", s.span, real(s.divisor));
-  w.line("  using Rule = {};\n  using Divide = {};\n  using Refine = {};", kRules[int(s.rule)],
-         s.rule == ScaleRule::norm ? "UnitVector" : kDivisions[int(s.division)], kRefinements[int(s.refine)]);
+  const char* const rule = s.factor > 0      ? "AmaxTimes"
+                           : s.over_tensor   ? "AmaxSearch<true>"
+                           : s.is_searched() ? "AmaxSearch<false>"
+                                             : kRules[int(s.rule)];
+  const char* const division = s.is_searched()             ? "Over"
+                               : s.rule != ScaleRule::norm ? kDivisions[int(s.division)]
+                               : s.epsilon > 0             ? "UnitVectorOver"
+                                                           : "UnitVector";
+  w.line("  using Rule = {};\n  using Divide = {};\n  using Refine = {};", rule, division, kRefinements[int(s.refine)]);
   if (s.least > 0) w.line("  static constexpr float kLeast = {};", real(s.least));
+  if (s.factor > 0) w.line("  static constexpr float kFactor = {};", real(s.factor));
+  if (s.epsilon > 0) w.line("  static constexpr float kEpsilon = {};", real(s.epsilon));
+  if (s.is_searched()) {
+    w.line("  static constexpr int kTries = {};  // divisors behind kDivisor", s.search.size());
+    w.line("  KV_DEVICE static constexpr float other_divisor([[maybe_unused]] int i) {{");
+    w.line("    constexpr float kOthers[] = {{{}}};\n    return kOthers[i];\n  }}",
+           s.search.empty() ? "0.f" : joined(s.search, real));
+  }
   write_flag(w, "kByStored", s.by_stored);
   write_flag(w, "kZeroBytes", f.zero_bytes);
   write_flag(w, "kRoundsToBf16", f.rounds_to_bf16);

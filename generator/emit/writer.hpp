@@ -110,6 +110,8 @@ std::string domain_members(const Format& format, int head_dim, const std::string
 // Writes a domain as a struct of its own: KeyDomain or ValueDomain.
 void write_domain_struct(Writer& w, const Format& format, int head_dim, bool goes_back, const std::string& prefix);
 void domain_fragments(Writer& w, const Format& format);
+// Adds the fragments that write_format needs, and if rows of the format are written, those of write_encoder.
+void format_fragments(Writer& w, const Format& format, bool is_written);
 // Writes the alias `type` of a rotation, and its data, whose names derive from `type`. goes_back: the kernel rotates
 // back, so a dense table is stored by rows. rotation_fragment: the fragment that the alias needs.
 void write_rotation(Writer& w, const Rotation& rotation, const std::string& type = "PlanRotation",

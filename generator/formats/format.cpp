@@ -11,7 +11,9 @@
 
 namespace kvjit {
 
-int bytes_of(ScaleType type) { return type == ScaleType::f16 || type == ScaleType::bf16 ? 2 : 1; }
+int bytes_of(ScaleType type) {
+  return type == ScaleType::f32 ? 4 : type == ScaleType::f16 || type == ScaleType::bf16 ? 2 : 1;
+}
 
 void derive(Format& f) {
   if (f.scale.group == 0) f.scale.group = f.block;

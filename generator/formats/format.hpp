@@ -32,6 +32,7 @@ enum class Rounding {
   bounds,     // table: the cell is the number of bounds that are at most v; plain: to nearest even
   half_up,    // code = trunc(v / d + offset + 0.5), clamped (q4_0)
   half_away,  // code = round-half-away(v / d) + offset, clamped (q8_0)
+  half_even,  // code = round-half-even(v / d) + offset, clamped (ninfer)
 };
 
 // A section: the codes that share a codebook. They belong to all values of a block, to the channels inside or outside a
@@ -65,10 +66,11 @@ enum class ScaleRule {
 
 // The number that is stored as the scale once the codes are chosen. C are the chosen entries of the codebook.
 enum class Refine {
-  none,           // d itself
-  matched,        // |x|_2 / |C|_2: the decoded span is as long as x was ("corrected norm")
-  least_squares,  // <x,C> / <C,C>
-  weighted,       // <w x,C> / <w C,C> with w = x^2 (iq4_nl)
+  none,               // d itself
+  matched,            // |x|_2 / |C|_2: the decoded span is as long as x was ("corrected norm")
+  least_squares,      // <x,C> / <C,C>
+  weighted,           // <w x,C> / <w C,C> with w = x^2, and 0 if all x are 0 (iq4_nl)
+  weighted_or_found,  // the same, but d itself if all x are 0 (q6_0)
 };
 
 // The float32 operations that bring a value x into units of d. They decide ties.
@@ -85,21 +87,36 @@ enum class ScaleType {
   bf16,
   e4m3,   // OCP E4M3FN, round to nearest even, saturating at 448
   ue4m3,  // ggml's E4M3 without a sign: half up on the dropped mantissa bit, 0x7F decodes to 0
-  e8m0,   // a power of two, rounded down
+  e8m0,   // a power of two, rounded as ScaleRounding says
+  f32,
 };
 int bytes_of(ScaleType type);
+
+// How a scale is rounded to its type.
+enum class ScaleRounding {
+  usual,   // e8m0: down; other types: as ScaleType says
+  up,      // e8m0, e4m3: to the least number that is not smaller; 448 saturates
+  nearest  // e8m0: 2^floor(log2 d + 1/2)
+};
 
 struct Scale {
   ScaleRule rule = ScaleRule::none;
   Refine refine = Refine::none;
   ScaleType type = ScaleType::f16;
+  ScaleRounding rounding = ScaleRounding::usual;
   Division division = Division::reciprocal;
-  int group = 0;             // how many values share one stored scale: the block, or less
-  int span = 0;              // how many values d is found over: the group, or several blocks that repeat the scale
-  double divisor = 1;        // of the rules amax, signed_max and min_step
+  int group = 0;               // how many values share one stored scale: the block, or less
+  int span = 0;                // how many values d is found over: the group, or several blocks that repeat the scale
+  double divisor = 1;          // of the rules amax, signed_max and min_step
+  double factor = 0;           // amax: if above 0, d = max|x| * factor, a float32 product, instead of the quotient
+  std::vector<double> search;  // amax: divisors tried behind `divisor`; one of less squared error is taken (4 over 6)
+  bool over_tensor = false;  // amax: values are code * d * the caller's number for the tensor, and d is found for that
+  double epsilon = 0;        // norm: codes are those of x / (|x| + epsilon), for tiny x too
   double least = 0;          // d is at least this
   bool by_stored = false;    // codes are chosen with d as it is stored
   bool renormalise = false;  // decoding divides by |C|_2, so the block is as long as the scale says
+  // Whether d is found as a product of reciprocals, and values of a span whose d is 0 keep their signs.
+  bool is_searched() const { return over_tensor || !search.empty(); }
 };
 
 // A residual: one more section, with the signs of what the first one missed, r = u - C for the unit vector u of the
@@ -135,8 +152,12 @@ struct Field {
   int section = 0;  // codes: the index of their section
   int bits = 0,     // codes: the field holds bits low .. low + bits - 1 of each code
       low = 0;
-  // codes: 0 is a little-endian bit stream. h: codes have 4 bits, and bytes pair elements j and j + h of spans of 2 h.
+  // codes: 0 is a little-endian bit stream. h: codes have 1, 2 or 4 bits, and byte j of a span of 8 h / bits elements
+  // has elements j, j + h, j + 2 h, ...
   int split = 0;
+  // The split parts (element / h in the span) of a byte from its lowest bits on, four bits a part: 0x3120 has j,
+  // j + 2 h, j + h, j + 3 h. 0: parts ascend.
+  unsigned order = 0;
   // Codes of 3 bits in groups of 32. A group is three words; word i of group j of the block is word i * groups + j of
   // the field. The first word has codes 0..7 of the group, one a nibble, and in the spare bits of its nibbles the top
   // bits of codes 8..15. The second word has codes 16..23 and the top bits of codes 24..31. Each nibble of the third
@@ -154,7 +175,15 @@ struct Field {
       if (k % 16 >= 8 && bit < 2) return 32 * (2 * groups + group) + 4 * nibble + 2 * half + bit;
       return 32 * (half * groups + group) + 4 * nibble + (k % 16 < 8 ? bit : 3);
     }
-    return (split > 0 ? (k / (2 * split) * split + k % split) * 8 + k / split % 2 * 4 : k * bits) + bit;
+    if (split == 0) return k * bits + bit;
+    const int parts = 8 / bits, part = k / split % parts;
+    return (k / (parts * split) * split + k % split) * 8 + position_of(part) * bits + bit;
+  }
+  // Which part of its byte, from the lowest bits on, holds the elements of a split part.
+  int position_of(int part) const {
+    for (int i = 0; order != 0 && i < 8 / bits; ++i)
+      if (int(order >> 4 * i & 15) == part) return i;
+    return part;
   }
 };
 
@@ -185,6 +214,7 @@ struct Format {
 
   const Section& codes() const { return sections.front(); }
   bool has_scale() const { return scale.rule != ScaleRule::none && scale.rule != ScaleRule::tensor; }
+  bool has_tensor_scale() const { return scale.rule == ScaleRule::tensor || scale.over_tensor; }
   bool has_minimum() const { return scale.rule == ScaleRule::min_step; }
   bool has_residual() const { return residual_section >= 0; }
   double bits_per_value() const { return 8.0 * block_bytes / block; }

@@ -36,7 +36,7 @@ void FormatReader::codebook(schema::Table& book, Section& section) {
   if (rule == Rule::e2m1) {
     Ties ties = Ties::even;
     bool has_negative_zero = false;
-    book.read("ties", ties, schema::Names<Ties>{{Ties::even, "even"}, {Ties::zero, "zero"}});
+    book.read("ties", ties, schema::Names<Ties>{{Ties::even, "even"}, {Ties::zero, "zero"}, {Ties::lower, "lower"}});
     book.read("negative_zero", has_negative_zero);
     if (section.bits != 4) book.complain(book.where("rule"), "E2M1 has codes of 4 bits");
     MinifloatBook book = e2m1_book(ties, has_negative_zero);
@@ -98,6 +98,10 @@ void FormatReader::listed_codebook(schema::Table& book, Section& section, Unit u
     book.complain(bounds->where, "bounds must be a list of numbers or \"midpoints\"");
   }
   scale_down(1, section.bounds);
+  bool is_tie_lower = false;
+  book.read("ties", is_tie_lower, schema::Names<bool>{{true, "lower"}});
+  if (is_tie_lower)  // the least float that belongs to the upper cell
+    for (double& bound : section.bounds) bound = std::nextafter(float(bound), INFINITY);
 }
 
 // Reads the order of the codes. In sign_magnitude the top bit of a code is the sign and the rest numbers the

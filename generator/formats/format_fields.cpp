@@ -25,6 +25,25 @@ void FormatReader::number_field(schema::Table& table, const std::string& name, F
   if (table.find("field") && !is_known) table.complain_choice("field", name, names);
 }
 
+// Checks `split`, and reads the order of the parts of a byte.
+void FormatReader::split(schema::Table& table, Field& field, int count) {
+  const bool divides_bytes = field.bits == 1 || field.bits == 2 || field.bits == 4;
+  const int parts = divides_bytes ? 8 / field.bits : 1;
+  if (field.split && (!divides_bytes || count % (parts * field.split)))
+    table.complain(table.where("split"), "'split' divides spans of whole bytes of codes of 1, 2 or 4 bits");
+  std::vector<int> order;
+  table.read("order", order, {0, 7});
+  if (order.empty()) return;
+  std::vector<int> sorted = order;
+  std::sort(sorted.begin(), sorted.end());
+  bool is_permutation = int(order.size()) == parts;
+  for (std::size_t i = 0; is_permutation && i < sorted.size(); ++i) is_permutation = sorted[i] == int(i);
+  if (!field.split || !is_permutation)
+    return table.complain(table.where("order"),
+                          fmt::format("'order' belongs to 'split' and has each of 0 to {} once", parts - 1));
+  for (std::size_t i = 0; i < order.size(); ++i) field.order |= unsigned(order[i]) << 4 * i;
+}
+
 void FormatReader::fields(schema::Table& top) {
   const schema::Node* fields = top.find("fields");
   if (!fields) return;
@@ -44,8 +63,7 @@ void FormatReader::fields(schema::Table& top) {
       table.read("low", field.low, {0, section.bits - 1});
       table.read("bits", field.bits, {1, section.bits - field.low});
       table.read("split", field.split, {1, 2048});
-      if (field.split && (field.bits != 4 || section.count(f_.block) % (2 * field.split)))
-        table.complain(table.where("split"), "'split' pairs 4-bit codes of two halves of a span");
+      split(table, field, section.count(f_.block));
       table.read("nibbles", field.is_nibbles);
       if (field.is_nibbles && (field.bits != 3 || field.split || section.count(f_.block) % 32))
         table.complain(table.where("nibbles"), "'nibbles' packs groups of 32 whole codes of 3 bits");

@@ -39,8 +39,10 @@ void FormatReader::codes(schema::Table& codes, Section& section) {
   section.max_code = (1 << section.bits) - 1;
   if (section.kind == CodeKind::table) return;
   for (const char* key : {"rounding", "offset"}) codes.require(key);
-  codes.read("rounding", section.rounding,
-             schema::Names<Rounding>{{Rounding::half_up, "half_up"}, {Rounding::half_away, "half_away"}});
+  codes.read(
+      "rounding", section.rounding,
+      schema::Names<Rounding>{
+          {Rounding::half_up, "half_up"}, {Rounding::half_away, "half_away"}, {Rounding::half_even, "half_even"}});
   codes.read("offset", section.offset, {0, section.max_code});
   codes.read("max_code", section.max_code, {1, section.max_code});
 }
@@ -81,16 +83,20 @@ void FormatReader::scale(schema::Table& scale) {
              : rule == Rule::least_squares ? Refine::least_squares
                                            : Refine::none;
   if (s.rule != ScaleRule::norm)  // the names of norm rules include the refinement
-    scale.read(
-        "refine", s.refine,
-        schema::Names<Refine>{
-            {Refine::matched, "matched"}, {Refine::least_squares, "least_squares"}, {Refine::weighted, "weighted"}});
+    scale.read("refine", s.refine,
+               schema::Names<Refine>{{Refine::matched, "matched"},
+                                     {Refine::least_squares, "least_squares"},
+                                     {Refine::weighted, "weighted"},
+                                     {Refine::weighted_or_found, "weighted_or_found"}});
   scale.read("storage", s.type,
              schema::Names<ScaleType>{{ScaleType::f16, "f16"},
                                       {ScaleType::bf16, "bf16"},
                                       {ScaleType::e4m3, "e4m3"},
                                       {ScaleType::ue4m3, "ue4m3"},
-                                      {ScaleType::e8m0, "e8m0"}});
+                                      {ScaleType::e8m0, "e8m0"},
+                                      {ScaleType::f32, "f32"}});
+  scale.read("rounding", s.rounding,
+             schema::Names<ScaleRounding>{{ScaleRounding::up, "up"}, {ScaleRounding::nearest, "nearest"}});
   scale.read("division", s.division,
              schema::Names<Division>{{Division::reciprocal, "reciprocal"},
                                      {Division::quotient, "quotient"},
@@ -102,9 +108,15 @@ void FormatReader::scale(schema::Table& scale) {
   scale.read("by_stored", s.by_stored);
   scale.read("renormalise", s.renormalise);
   if (s.rule == ScaleRule::amax || s.rule == ScaleRule::signed_max || s.rule == ScaleRule::min_step) {
-    scale.require("divisor");
+    if (!scale.find("factor") && !scale.find("search")) scale.require("divisor");
     scale.read("divisor", s.divisor);
   }
+  scale.read("factor", s.factor);
+  std::vector<double> search;
+  scale.read("search", search);
+  if (!search.empty()) s.divisor = search.front(), s.search.assign(search.begin() + 1, search.end());
+  scale.read("over", s.over_tensor, schema::Names<bool>{{true, "tensor"}});
+  scale.read("epsilon", s.epsilon);
   check_scale(scale);
 }
 
@@ -128,10 +140,37 @@ void FormatReader::check_scale(schema::Table& scale) {
     scale.complain(scale.where("division"), "a product is taken with bounds: [codes] kind must be \"table\"");
   if (s.division != Division::reciprocal && s.rule == ScaleRule::norm)
     scale.complain(scale.where("division"), "a norm is divided by in double: it has no 'division'");
+  check_amax_keys(scale);
   if (s.renormalise && (s.rule != ScaleRule::norm || s.group != f_.block || s.span != f_.block))
     scale.complain(scale.where("renormalise"), "what is renormalised is a block of one norm");
   if (f_.zero_bytes && (s.rule != ScaleRule::norm || s.span != f_.block))
     scale.complain(scale.where(), "zero_bytes is about blocks of one norm");
+}
+
+// Checks the keys that belong to one rule, or to one type of the stored scale.
+void FormatReader::check_amax_keys(schema::Table& scale) {
+  const Scale& s = f_.scale;
+  const bool is_refined = s.refine != Refine::none;
+  for (const char* key : {"factor", "search", "over"})
+    if (scale.find(key) && s.rule != ScaleRule::amax)
+      scale.complain(scale.where(key), fmt::format("'{}' belongs to rule = \"amax\"", key));
+  if (scale.find("search") && (scale.find("divisor") || scale.find("factor")))
+    scale.complain(scale.where("search"), "'search' lists the divisors: there is no other divisor, and no factor");
+  if (scale.find("search") && (s.search.empty() || s.search.size() > 3 || is_refined))
+    scale.complain(scale.where("search"), "'search' lists two to four divisors, and the scale is not refined");
+  if (scale.find("factor") && (scale.find("divisor") || s.over_tensor || s.factor <= 0))
+    scale.complain(scale.where("factor"), "'factor' is above 0 and takes the place of a divisor");
+  if ((!s.search.empty() || s.over_tensor) && s.division != Division::reciprocal)
+    scale.complain(scale.where("division"), "with 'search' and 'over' values are multiplied by a reciprocal");
+  if (s.factor > 0 && s.division == Division::ratio)
+    scale.complain(scale.where("division"), "a ratio is that of a divisor to the largest magnitude");
+  if (s.over_tensor && is_refined) scale.complain(scale.where("over"), "a scale over scales is not refined");
+  if (scale.find("epsilon") && (s.rule != ScaleRule::norm || s.epsilon <= 0))
+    scale.complain(scale.where("epsilon"), "'epsilon' is above 0 and is added to a norm");
+  if (s.rounding != ScaleRounding::usual && s.type != ScaleType::e8m0 &&
+      !(s.type == ScaleType::e4m3 && s.rounding == ScaleRounding::up))
+    scale.complain(scale.where("rounding"),
+                   "scales in e8m0 are rounded \"up\" or to \"nearest\", those in e4m3 \"up\"");
 }
 
 Result<void> FormatReader::rotation(schema::Table& rotation) {

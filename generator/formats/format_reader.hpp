@@ -28,6 +28,7 @@ class FormatReader {
   void codes(schema::Table& codes, Section& section);
   void scale(schema::Table& scale);
   void check_scale(schema::Table& scale);
+  void check_amax_keys(schema::Table& scale);
   Result<void> rotation(schema::Table& rotation);
   // In format_codebook.cpp:
   void codebook(schema::Table& book, Section& section);
@@ -40,6 +41,7 @@ class FormatReader {
   Result<void> residual(schema::Table& residual);
   // In format_fields.cpp:
   void fields(schema::Table& top);
+  void split(schema::Table& table, Field& field, int count);
   void number_field(schema::Table& table, const std::string& name, Field& field);
   void check_fields(schema::Table& top);
 

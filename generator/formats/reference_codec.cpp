@@ -46,18 +46,34 @@ std::uint16_t f16_from_double(double x) {
 
 float get_half(const std::uint8_t* at) { return float_from_f16(std::uint16_t(at[0] | at[1] << 8)); }
 
-unsigned scale_bits(ScaleType type, double d) {
-  switch (type) {
+// E4M3 of a number that is not negative, rounded up: the least that is not smaller, or 448.
+unsigned e4m3_above(float d) {
+  const unsigned nearest = e4m3_from_float(d);
+  return nearest < 0x7e && float_from_e4m3(std::uint8_t(nearest)) < d ? nearest + 1 : nearest;
+}
+
+// E8M0 rounded up, or to the nearest power of two: from 2^(1/2) on up.
+unsigned e8m0_rounded(float d, ScaleRounding rounding) {
+  const unsigned down = e8m0_from_float(d);
+  const float power = float_from_e8m0(std::uint8_t(down)), root = 1.41421354f;  // the float below 2^(1/2)
+  return down + (std::isfinite(d) && d > (rounding == ScaleRounding::up ? power : power * root));
+}
+
+unsigned scale_bits(const Scale& scale, double d) {
+  const bool is_usual = scale.rounding == ScaleRounding::usual;
+  switch (scale.type) {
     case ScaleType::f16:
       return f16_from_double(d);
     case ScaleType::bf16:
       return bf16_from_float(float(d));
     case ScaleType::e4m3:
-      return e4m3_from_float(float(d));
+      return is_usual ? e4m3_from_float(float(d)) : e4m3_above(float(d));
     case ScaleType::ue4m3:
       return ue4m3_from_float(float(d));
     case ScaleType::e8m0:
-      return e8m0_from_float(float(d));
+      return is_usual ? e8m0_from_float(float(d)) : e8m0_rounded(float(d), scale.rounding);
+    case ScaleType::f32:
+      return std::bit_cast<std::uint32_t>(float(d));
   }
   return 0;
 }
@@ -74,6 +90,8 @@ float scale_of_bits(ScaleType type, unsigned bits) {
       return float_from_ue4m3(std::uint8_t(bits));
     case ScaleType::e8m0:
       return float_from_e8m0(std::uint8_t(bits));
+    case ScaleType::f32:
+      return std::bit_cast<float>(bits);
   }
   return 0;
 }
@@ -185,7 +203,8 @@ double levels_square(const Format& f, const Span& span) {  // <C, C>
 void encode_norm(const Format& f, const double* y, Span& span) {
   double squares = 0;
   for (std::size_t i = 0; i < span.codes.size(); ++i) squares += y[i] * y[i];
-  const double norm = std::sqrt(squares), inverse = norm > kTinyNorm ? 1 / norm : 0;
+  const double norm = std::sqrt(squares);
+  const double inverse = f.scale.epsilon > 0 ? 1 / (norm + f.scale.epsilon) : norm > kTinyNorm ? 1 / norm : 0;
   for (std::size_t i = 0; i < span.codes.size(); ++i) {
     const Section& s = section_of(f, span, i);
     span.codes[i] = code_of_cell(s, code_of(y[i] * inverse, s.bounds));
@@ -198,66 +217,97 @@ void encode_norm(const Format& f, const double* y, Span& span) {
     span.stored = levels_dot(f, span, y) / (code_norm * code_norm);
 }
 
-// The scale of ggml's iq4_nl, by its float32 operations in their order (quantize_row_iq4_nl_impl).
-float weighted_scale(const Section& s, const float* y, const std::vector<unsigned>& codes) {
+// The scale of ggml's iq4_nl, by its float32 operations in their order (quantize_row_iq4_nl_impl). of_zero: that of a
+// span of zeros.
+float weighted_scale(const Section& s, const float* y, const std::vector<unsigned>& codes, float of_zero) {
   float xc = 0, cc = 0;
   for (std::size_t i = 0; i < codes.size(); ++i) {
     const float w = y[i] * y[i], c = float(level(s, codes[i]));
     xc += w * c * y[i];
     cc += w * c * c;
   }
-  return cc == 0 ? 0 : xc / cc;  // a NaN stays a NaN
+  return cc == 0 ? of_zero : xc / cc;  // a NaN stays a NaN
 }
 
-// Encodes a span by any other rule. It follows ggml's float32 operations in their order (ggml-quants.c:
+// The code of x in units of d, by float32 operations. inverse: 1 / d, or what the division has instead.
+unsigned amax_code(const Format& f, const Section& s, float x, float d, float inverse) {
+  const Scale& rule = f.scale;
+  const float v = rule.division == Division::quotient ? (d != 0 ? x / d : 0.0f) : x * inverse;
+  if (s.kind == CodeKind::plain) return element_bits(s.element, v);
+  if (s.kind == CodeKind::table) {
+    if (rule.division != Division::product) return code_of_cell(s, code_of(v, s.bounds));
+    int cell = 0;
+    while (cell < int(s.bounds.size()) && float(s.bounds[std::size_t(cell)]) * d <= x && d != 0) ++cell;
+    return code_of_cell(s, d == 0 ? code_of(0, s.bounds) : cell);
+  }
+  const int low_code = s.rounding == Rounding::half_up ? 0 : std::max(0, 2 * s.offset - s.max_code);
+  const float code = s.rounding == Rounding::half_up     ? std::trunc(v + (float(s.offset) + 0.5f))
+                     : s.rounding == Rounding::half_even ? std::nearbyint(v) + float(s.offset)
+                                                         : std::round(v) + float(s.offset);
+  return !(code > float(low_code)) ? unsigned(low_code) : unsigned(std::min(code, float(s.max_code)));
+}
+
+// What a span has in common, if its scale is not a norm.
+struct Extent {
+  float amax = 0, signed_max = 0, low = 0, high = 0;
+};
+
+// Sets the codes of a span and its scale, as found with a divisor. Returns the squared error of what is decoded.
+float amax_codes(const Format& f, const double* exact, const Extent& extent, float divisor, float tensor_scale,
+                 Span& span) {
+  const Scale& rule = f.scale;
+  float d = 1;
+  if (rule.rule == ScaleRule::tensor) d = tensor_scale;
+  if (rule.rule == ScaleRule::amax)
+    d = rule.factor > 0      ? extent.amax * float(rule.factor)
+        : rule.is_searched() ? 1.0f / (rule.over_tensor ? tensor_scale : 1.0f) * (extent.amax * (1.0f / divisor))
+                             : extent.amax / divisor;
+  if (rule.rule == ScaleRule::signed_max) d = extent.signed_max / divisor;
+  if (rule.rule == ScaleRule::min_step) d = (extent.high - extent.low) / divisor, span.minimum = extent.low;
+  d = std::max(d, rule.least > 0 ? float(rule.least) : d);
+  if (rule.by_stored) d = scale_of_bits(rule.type, scale_bits(rule, d));
+  span.stored = d;
+  if (rule.over_tensor) d *= tensor_scale;
+  // Where a scale is rounded to 0, writers of scales over scales keep the signs of values.
+  const float inverse_of_zero = rule.is_searched() ? 0x1p-126f : 0.0f;
+  const float inverse = rule.division == Division::ratio ? (extent.amax > 1e-12f ? divisor / extent.amax : 1.0f)
+                        : d != 0                         ? 1.0f / d
+                                                         : inverse_of_zero;
+  float error = 0;
+  for (std::size_t i = 0; i < span.codes.size(); ++i) {
+    const Section& s = section_of(f, span, i);
+    const float y = float(exact[i]);
+    const bool is_bare = s.kind == CodeKind::plain && rule.rule == ScaleRule::none;  // rounded once, from double
+    span.codes[i] = is_bare ? element_bits(s.element, exact[i]) : amax_code(f, s, y - span.minimum, d, inverse);
+    const float miss = float(level(s, span.codes[i])) * d - y;
+    error += miss * miss;
+  }
+  return error;
+}
+
+// Encodes a span by any other rule. It follows the source's float32 operations in their order (for one, ggml-quants.c:
 // quantize_row_*_ref), because there the last bit decides a byte.
 void encode_amax(const Format& f, const double* exact, float tensor_scale, Span& span) {
   const Scale& rule = f.scale;
   const std::vector<float> y(exact, exact + span.codes.size());
-  float amax = 0, signed_max = 0, low = y[0], high = y[0];
+  Extent extent{0, 0, y[0], y[0]};
   for (const float v : y) {
-    if (amax < std::fabs(v)) amax = std::fabs(v), signed_max = v;
-    low = std::min(low, v), high = std::max(high, v);
+    if (extent.amax < std::fabs(v)) extent.amax = std::fabs(v), extent.signed_max = v;
+    extent.low = std::min(extent.low, v), extent.high = std::max(extent.high, v);
   }
-  const float divisor = float(rule.divisor);
-  float d = 1;
-  if (rule.rule == ScaleRule::tensor) d = tensor_scale;
-  if (rule.rule == ScaleRule::amax) d = amax / divisor;
-  if (rule.rule == ScaleRule::signed_max) d = signed_max / divisor;
-  if (rule.rule == ScaleRule::min_step) d = (high - low) / divisor, span.minimum = low;
-  d = std::max(d, rule.least > 0 ? float(rule.least) : d);
-  if (rule.by_stored) d = scale_of_bits(rule.type, scale_bits(rule.type, d));
-  const float inverse = rule.division == Division::ratio ? (amax > 1e-12f ? divisor / amax : 1.0f)
-                        : d != 0                         ? 1.0f / d
-                                                         : 0.0f;
-  for (std::size_t i = 0; i < y.size(); ++i) {
-    const Section& s = section_of(f, span, i);
-    const float x = y[i] - span.minimum;
-    const float v = rule.division == Division::quotient ? (d != 0 ? x / d : 0.0f) : x * inverse;
-    if (s.kind == CodeKind::plain) {
-      span.codes[i] = element_bits(s.element, rule.rule == ScaleRule::none ? exact[i] : v);
-    } else if (s.kind == CodeKind::table) {
-      int cell = 0;
-      if (rule.division == Division::product)
-        while (cell < int(s.bounds.size()) && float(s.bounds[std::size_t(cell)]) * d <= x && d != 0) ++cell;
-      else
-        cell = code_of(v, s.bounds);
-      if (rule.division == Division::product && d == 0) cell = code_of(0, s.bounds);
-      span.codes[i] = code_of_cell(s, cell);
-    } else {
-      const int low_code = s.rounding == Rounding::half_away ? std::max(0, 2 * s.offset - s.max_code) : 0;
-      const float code =
-          s.rounding == Rounding::half_up ? std::trunc(v + (float(s.offset) + 0.5f)) : std::round(v) + float(s.offset);
-      span.codes[i] = !(code > float(low_code)) ? unsigned(low_code) : unsigned(std::min(code, float(s.max_code)));
-    }
+  float least_error = amax_codes(f, exact, extent, float(rule.divisor), tensor_scale, span);
+  for (const double divisor : rule.search) {
+    Span other = span;
+    const float error = amax_codes(f, exact, extent, float(divisor), tensor_scale, other);
+    if (error < least_error) span = other, least_error = error;
   }
-  span.stored = d;
   if (rule.refine == Refine::none) return;
   const double code_norm = std::sqrt(levels_square(f, span));
   double squares = 0;
   for (const float v : y) squares += double(v) * v;
-  if (rule.refine == Refine::weighted)
-    span.stored = weighted_scale(f.codes(), y.data(), span.codes);
+  if (rule.refine == Refine::weighted || rule.refine == Refine::weighted_or_found)
+    span.stored =
+        weighted_scale(f.codes(), y.data(), span.codes, rule.refine == Refine::weighted ? 0 : float(span.stored));
   else if (code_norm > kTinyNorm)
     span.stored = rule.refine == Refine::matched ? std::sqrt(squares) / code_norm
                                                  : levels_dot(f, span, exact) / (code_norm * code_norm);
@@ -325,7 +375,7 @@ void put_block(const Format& f, const Row& row, std::size_t first, std::uint8_t*
         for (int g = 0; g < f.block / f.scale.group; ++g) {
           const Span& span = span_of(g * f.scale.group);
           const int bytes = field.kind == FieldKind::scale ? bytes_of(f.scale.type) : 2;
-          const unsigned bits = field.kind == FieldKind::scale     ? scale_bits(f.scale.type, span.stored)
+          const unsigned bits = field.kind == FieldKind::scale     ? scale_bits(f.scale, span.stored)
                                 : field.kind == FieldKind::minimum ? f16_from_float(span.minimum)
                                                                    : f16_from_float(span.residual_norm);
           for (int b = 0; b < bytes; ++b) at[g * bytes + b] = std::uint8_t(bits >> 8 * b);
@@ -404,13 +454,14 @@ void get_block(const Format& f, const std::uint8_t* block, float tensor_scale, s
   }
   for (int i = 0; i < f.block; ++i) {
     const int g = i / f.scale.group;
-    double d = f.scale.rule == ScaleRule::tensor ? tensor_scale : 1, minimum = 0;
+    double d = 1, minimum = 0;
     if (const Field* field = f.field(FieldKind::scale)) {
       unsigned bits = 0;
       for (int b = 0; b < bytes_of(f.scale.type); ++b)
         bits |= unsigned(block[field->at + g * bytes_of(f.scale.type) + b]) << 8 * b;
       d = scale_of_bits(f.scale.type, bits);
     }
+    if (f.has_tensor_scale()) d *= tensor_scale;
     if (f.scale.renormalise && squares > 0) d /= std::sqrt(squares);
     if (const Field* field = f.field(FieldKind::minimum)) minimum = get_half(block + field->at + 2 * g);
     values.push_back(levels[std::size_t(i)] * d + minimum);

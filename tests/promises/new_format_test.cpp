@@ -1,5 +1,6 @@
-// Promise: a new KV format is one TOML file and no code. The test writes a 3-bit format in blocks of 64 values, which
-// the project does not have, to a temporary folder and uses it as K and as V in every kernel family.
+// Promise: a new KV format is one TOML file and no code. The test writes formats that the project does not have to a
+// temporary folder and uses them as K and as V in every kernel family: 3 bits in blocks of 64 values, and 4-bit floats
+// with float32 scales, over which the caller has one.
 // SPDX-License-Identifier: MIT
 #include <filesystem>
 #include <fstream>
@@ -39,6 +40,37 @@ rule = "corrected_norm"
 max_relative_mse = 0.0355
 )";
 
+constexpr const char* kWideScales = R"(title = "E2M1 in groups of 32 with float32 scales, and one scale over them"
+source = "this test"
+aliases = ["wide"]
+block = 64
+
+[[fields]]
+field = "scale"
+
+[[fields]]
+field = "codes"
+
+[codes]
+kind = "table"
+bits = 4
+
+[codebook]
+rule = "e2m1"
+ties = "even"
+negative_zero = true
+
+[scale]
+rule = "amax"
+search = [6, 4]
+over = "tensor"
+group = 32
+storage = "f32"
+
+[accept]
+max_relative_mse = 0.01
+)";
+
 // Does what `kvjit --specs DIR` does: adds the folder's files to the embedded ones.
 Registry registry_with(const fs::path& folder) {
   FileSet files = embedded_files();
@@ -50,9 +82,10 @@ Registry registry_with(const fs::path& folder) {
   return must(Registry::load(files));
 }
 
-TEST_CASE("a 3-bit, 64-value format is one file, as K and as V, in every family") {
+TEST_CASE("a format is one file, as K and as V, in every family") {
   const TempFolder folder;
   std::ofstream(fs::path(folder.path) / "three_bits_of_64.toml") << kThreeBits;
+  std::ofstream(fs::path(folder.path) / "wide_scales.toml") << kWideScales;
   const Registry registry = registry_with(folder.path);
   const Format& format = *must(registry.format("three", {}));
   CHECK(format.name == "three_bits_of_64");
@@ -64,8 +97,8 @@ TEST_CASE("a 3-bit, 64-value format is one file, as K and as V, in every family"
   std::vector<Planned> all;
   for (const Case& test :
        {Case{"three", "three", 64, 1, 1, Layout::planar, false}, Case{"three", "three", 128, 4, 1, Layout::rows, false},
-        Case{"three", "q8_0", 128, 4, 2, Layout::planar, true},
-        Case{"tbq4_0", "three", 256, 8, 1, Layout::planar, false}})
+        Case{"three", "q8_0", 128, 4, 2, Layout::planar, true}, Case{"wide", "wide", 128, 4, 1, Layout::planar, false},
+        Case{"wide", "kv4", 128, 4, 1, Layout::rows, false}, Case{"tbq4_0", "three", 256, 8, 1, Layout::planar, false}})
     all.push_back(planned(registry, test, arch));
   warm_up(context, all, 2, true);
   for (const Planned& one : all) {

@@ -131,13 +131,15 @@ float tensor_scale_for(const Format& format, const KvqFile& x) {
     rotate_forward(format.rotation, row.data(), static_cast<int>(row.size()));
     for (const double v : row) largest = std::max(largest, std::fabs(v));
   }
-  return largest > 0 ? static_cast<float>(largest / largest_code(format.codes())) : 1;
+  // A scale over scales brings the largest scale to the largest number of E4M3.
+  const double most = largest_code(format.codes()) * (format.scale.over_tensor ? 448 : 1);
+  return largest > 0 ? static_cast<float>(largest / most) : 1;
 }
 
 Result<Stored> stored_and_back(const Format& format, const KvqFile& x) {
   const int dim = static_cast<int>(x.dim);
   Stored stored;
-  if (format.scale.rule == ScaleRule::tensor) stored.tensor_scale = tensor_scale_for(format, x);
+  if (format.has_tensor_scale()) stored.tensor_scale = tensor_scale_for(format, x);
   const float scale = stored.tensor_scale > 0 ? stored.tensor_scale : 1;
   const std::vector<std::uint8_t> bytes = encode_rows(format, x.values, dim, scale);
   stored.bits = 8.0 * static_cast<double>(bytes.size()) / static_cast<double>(x.values.size());

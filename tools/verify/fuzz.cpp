@@ -162,7 +162,7 @@ void draw_call(FuzzCase& result, const Draw& draw, const Registry& registry, Uni
   result.writes_on_device = draw.append || random.once_in(5);
   result.new_type = random.one_of<Element>({Element::f16, Element::bf16, Element::f32});
   for (const int s : {0, 1})
-    if (const SideWish& one = s == 0 ? draw.k : draw.v; one.named && one.named->scale.rule == ScaleRule::tensor)
+    if (const SideWish& one = s == 0 ? draw.k : draw.v; one.named && one.named->has_tensor_scale())
       result.tensor_scale[s] = random.one_of<float>({1.f, 0.25f, 3.f});
   shape.places = random.one_of<PagePlaces>({PagePlaces::own, PagePlaces::other, PagePlaces::slots});
   if (draw.layout != Layout::rows || random.once_in(2)) return;

@@ -19,6 +19,7 @@ Source emit_codec(const CodecPlan& plan, const Registry& registry) {
   w.fragment(fmt::format("kernels/codec/{}.cuh", family));
   codec_fragments(w, plan);
   w.check_first(plan.checks);
+  format_fragments(w, f, plan.is_quantize);
   domain_fragments(w, f);
   w.line("// ======== the plan ========\nnamespace kv {{\n");
   const std::string rows = rows_name(plan, "StoredFormat");

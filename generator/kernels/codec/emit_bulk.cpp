@@ -73,6 +73,7 @@ void write_bulk_values(Writer& w, const BulkText& text) {
   w.line("  static constexpr bool kIsMatched = {}, kIsSignMagnitude = {};",
          flag(text.format.scale.refine == Refine::matched), flag(!text.format.codes().cell_codes.empty()));
   if (text.plan.steps != BulkPlan().steps) w.line("  static constexpr float kStep = {};", real(text.plan.steps));
+  if (text.format.scale.epsilon > 0) w.line("  static constexpr float kEpsilon = {};", real(text.format.scale.epsilon));
   w.line("  KV_DEVICE static u32 bucket(int i) {{ return {}Buckets[i]; }}", text.prefix);
 }
 
@@ -108,6 +109,7 @@ Source emit_blocks(const CodecPlan& codec, const BulkPlan& plan, const BulkKerne
   w.fragment(fmt::format("kernels/codec/{}.cuh", kernel.name));
   codec_fragments(w, codec);
   w.check_first(codec.checks);
+  format_fragments(w, f, call.is_quantize);
   domain_fragments(w, f);
   w.line("// ======== the plan ========\nnamespace kv {{\n");
   const std::string rows = rows_name(codec, "StoredFormat");
@@ -141,6 +143,7 @@ Source emit_bulk(const CodecPlan& codec, const BulkPlan& plan, const BulkKernel&
   if (plan.family == BulkFamily::blocks) return emit_blocks(codec, plan, kernel, call, name, registry);
   Writer w = begin(registry, name, call.is_quantize ? "rows into the cache, in bulk" : "cache rows back, in bulk");
   w.fragment(fmt::format("kernels/codec/{}.cuh", kernel.name));
+  if (call.is_quantize && f.scale.epsilon > 0) w.fragment("kernels/codec/bulk_epsilon.cuh");
   codec_fragments(w, codec);
   w.check_first(codec.checks);
   w.line("// ======== the plan ========\nnamespace kv {{\n");

@@ -38,6 +38,7 @@ const char* missing(const Format& f, int head_dim) {
       f.scale.type != ScaleType::f16 || (f.scale.refine != Refine::none && f.scale.refine != Refine::matched) ||
       f.scale.least > 0 || f.scale.by_stored)
     return "an f16 norm of 128 values";
+  if (f.scale.epsilon > 0 && f.rotation.kind != RotationKind::wht) return "a norm without an epsilon";
   if (!s.cell_codes.empty() && (f.zero_bytes || s.cell_codes != sign_magnitude_codes(s.values.size())))
     return "codes that ascend, or are sign and magnitude";
   return is_mirrored(s) ? nullptr : "a symmetric codebook";

@@ -35,9 +35,10 @@ std::string scale_of(const Format& f, const SectionPlan& section, bool is_planar
   };
   const int bytes = bytes_of(f.scale.type);
   const std::string place = fmt::format("block + {} + group * {}", at(FieldKind::scale), bytes);
-  const std::string raw = fmt::format("{}({})", bytes == 2 ? "load_staged_u16" : "load_staged_u8", place);
-  constexpr const char* kReaders[] = {"f32_from_f16", "f32_from_bf16", "f32_from_e4m3", "f32_from_ue4m3",
-                                      "f32_from_e8m0"};
+  const std::string raw = bytes == 4 ? fmt::format("load_staged_u16({0}) | load_staged_u16({0} + 2) << 16", place)
+                                     : fmt::format("{}({})", bytes == 2 ? "load_staged_u16" : "load_staged_u8", place);
+  constexpr const char* kReaders[] = {"f32_from_f16",   "f32_from_bf16", "f32_from_e4m3",
+                                      "f32_from_ue4m3", "f32_from_e8m0", "float_of"};
   std::string value = fmt::format("{}({})", kReaders[int(f.scale.type)], raw);
   if (is_residual) {
     const std::string norm =
@@ -321,6 +322,7 @@ Source emit_decode(const DecodePlan& plan, const Registry& registry) {
   if (is_paged) w.fragment("kernels/decode/paged.cuh");
   if (is_paged && plan.append) w.fragment("formats/stored_pages.cuh");
   w.check_first(plan.checks);
+  if (plan.append) format_fragments(w, plan.k.format, true), format_fragments(w, plan.v.format, true);
   if (plan.rotates_queries || plan.append) domain_fragments(w, plan.k.format);
   if (plan.rotates_output || plan.append) domain_fragments(w, plan.v.format);
   w.line("// ======== the plan ========\nnamespace kv {{\n");

@@ -39,6 +39,18 @@ CodeSets codes_by_bytes(const Field& plane, int count, int reads_per_group, int 
   return sets;
 }
 
+// Finds lanes that share bytes: where codes of a byte lie apart (Field::split), lane row_lane has the bytes of lane
+// row_lane % wrap, and its codes are wrap_bits further on for each wrap lanes before it.
+void wrap_lanes(const Field& plane, const CodeSets& sets, int reads_per_group, int lanes_per_row, FieldRead& load) {
+  if (plane.split == 0 || reads_per_group > 1) return;
+  for (int wrap = 2; wrap < lanes_per_row; wrap *= 2) {
+    const int begin = first_bit(plane, sets[std::size_t(wrap)]);
+    if (begin == 0 || begin >= 8) continue;
+    load.wrap = wrap, load.wrap_bits = begin;
+    return;
+  }
+}
+
 // Plans the loads of one plane. False if the codes of some sets are placed differently from those of the first set, or
 // if the distance from lane to lane, or from read to read, is not constant.
 bool plan_field_read(const Field& plane, int at, const CodeSets& sets, int reads_per_group, int lanes_per_row,
@@ -48,12 +60,17 @@ bool plan_field_read(const Field& plane, int at, const CodeSets& sets, int reads
   load.at = at;
   load.lane_bits = lanes_per_row > 1 ? first_bit(plane, sets[1]) : 0;
   load.read_bits = reads_per_group > 1 ? first_bit(plane, sets[std::size_t(lanes_per_row)]) : 0;
+  wrap_lanes(plane, sets, reads_per_group, lanes_per_row, load);
+  const auto lane_begin = [&](int row_lane) {
+    return load.wrap == 0 ? row_lane * load.lane_bits
+                          : row_lane % load.wrap * load.lane_bits + row_lane / load.wrap * load.wrap_bits;
+  };
   int span = 0;
   for (int r = 0; r < reads_per_group; ++r)
     for (int row_lane = 0; row_lane < lanes_per_row; ++row_lane) {
       const auto& set = sets[std::size_t(r * lanes_per_row + row_lane)];
       const int first = first_bit(plane, set);
-      if (first != r * load.read_bits + row_lane * load.lane_bits) return false;
+      if (first != r * load.read_bits + lane_begin(row_lane)) return false;
       for (std::size_t i = 0; i < set.size(); ++i) {
         const int offset = plane.bit_of(set[i]) - first;
         if (offset != plane.bit_of(sets[0][i])) return false;

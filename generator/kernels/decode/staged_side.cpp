@@ -12,6 +12,10 @@
 namespace kvjit {
 namespace {
 
+// Scales of V become fp16. Those that are stored as f32 are multiplied by this first, and the output is divided by it:
+// then fp16 holds scales from 2^-28 on, and scaled values up to 4094.
+constexpr double kWideScales = 16;
+
 // Makes the fp16 table of a section and its unit.
 void choose_halves(SectionPlan& section) {
   const HalfTable table = halves_of(section.codes.values);
@@ -162,6 +166,10 @@ Result<SidePlan> plan_side(const Format& format, int head_dim, bool is_planar, b
   const bool joins = !format.has_minimum() && !format.scale.renormalise;
   side.unit = joins ? side.sections[0].unit : 1;
   for (SectionPlan& section : side.sections) section.factor *= format.scale.renormalise ? 1 : section.unit / side.unit;
+  if (!is_key && joins && format.scale.type == ScaleType::f32) {
+    for (SectionPlan& section : side.sections) section.factor *= kWideScales;
+    side.unit /= kWideScales;
+  }
   side.by_matrices = by_matrices && are_matrices(side);
   place_rows(side, is_key);
   if (format.scale_bytes > 0) {

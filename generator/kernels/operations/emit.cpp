@@ -127,6 +127,7 @@ Source emit_rope(const CodecPlan& plan, const RopeKernel& kernel, const Registry
   w.fragment(fmt::format("kernels/operations/{}.cuh", kernel.family));
   if (plan.page_tokens > 0) w.fragment("formats/stored_pages.cuh");
   w.check_first(plan.checks);
+  format_fragments(w, f, true);
   domain_fragments(w, f);
   w.line("// ======== the plan ========\nnamespace kv {{\n");
   write_format(w, f, plan.head_dim, "StoredFormat", plan.is_planar, kernel.paging);
@@ -160,6 +161,7 @@ Source emit_copy(const CopyPlan& plan, const Registry& registry) {
   w.fragment(fmt::format("kernels/operations/{}.cuh", family));
   if (from.page_tokens > 0 || to.page_tokens > 0) w.fragment("formats/stored_pages.cuh");
   w.check_first(from.checks || to.checks);
+  format_fragments(w, from.format, false), format_fragments(w, to.format, !is_bytes);
   if (!is_bytes) domain_fragments(w, from.format), domain_fragments(w, to.format);
   w.line("// ======== the plan ========\nnamespace kv {{\n");
   return is_bytes      ? emit_bytes(plan, w, name)

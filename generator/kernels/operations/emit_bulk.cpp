@@ -76,6 +76,7 @@ std::optional<Source> emit_bulk_operation_kernel(const Kernel& kernel, const Sid
   if (places.shared_bytes > arch.shared_bytes_per_block) return std::nullopt;
   Writer w = begin(registry, name, kernel.what);
   w.fragment(fmt::format("kernels/operations/{}.cuh", kernel.family));
+  if (to.codec.format.scale.epsilon > 0) w.fragment("kernels/codec/bulk_epsilon.cuh");
   if ((from && from->paging.tokens > 0) || to.paging.tokens > 0) w.fragment("formats/stored_pages.cuh");
   w.check_first(kernel.checks);
   w.line("// ======== the plan ========\nnamespace kv {{\n");

@@ -20,7 +20,7 @@ constexpr int kMostAlignment = 16;
 
 Result<void> add_copies(const CodecPlan& from, const CodecPlan& to, const Registry& registry,
                         std::vector<Source>& all) {
-  const bool has_scale = from.format.scale.rule == ScaleRule::tensor || to.format.scale.rule == ScaleRule::tensor;
+  const bool has_scale = from.format.has_tensor_scale() || to.format.has_tensor_scale();
   for (const bool has_same_scale : {true, false}) {
     if (!has_same_scale && !has_scale) continue;  // neither format has a tensor scale that could differ
     for (int alignment = kMostAlignment; alignment > 0; alignment /= 2) {

@@ -29,6 +29,7 @@ Source emit_reference(const Problem& p, const Registry& registry) {
   w.check_first(p.checks);
   feature_fragments(w, p.features, p.causal, p.query_length);
   if (is_featured) w.fragment("kernels/reference/features.cuh");
+  format_fragments(w, p.k, false), format_fragments(w, p.v, false);
   w.line("// ======== the plan ========\nnamespace kv {{\n");
   write_format(w, p.k, p.head_dim, "KeyFormat", is_planar, k_paging);
   write_format(w, p.v, p.v_dim(), "ValueFormat", is_planar, v_paging);

@@ -70,12 +70,12 @@ HarnessedFormat make_harness(const std::shared_ptr<Context>& context, const Prob
       must(KernelHarness::make(context, must(Program::create(context, source)), problem, {1, kKvHeads, kTokens}));
   for (const int side : {0, 1}) {
     const Format& f = side == 0 ? problem.k : problem.v;
-    if (f.scale.rule == ScaleRule::tensor) harness.set_tensor_scale(side, kTensorScale[side]);
+    if (f.has_tensor_scale()) harness.set_tensor_scale(side, kTensorScale[side]);
   }
   return {context, problem, std::move(source), std::move(harness)};
 }
 
-float tensor_scale(const Format& f, int side) { return f.scale.rule == ScaleRule::tensor ? kTensorScale[side] : 1; }
+float tensor_scale(const Format& f, int side) { return f.has_tensor_scale() ? kTensorScale[side] : 1; }
 
 std::vector<std::uint8_t> encoded_rows(const Format& f, std::span<const float> x, int head_dim, float scale) {
   std::vector<std::uint8_t> rows;

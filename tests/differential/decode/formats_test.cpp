@@ -64,7 +64,7 @@ std::vector<Case> random_pairs(int count) {
 
 TEST_CASE("every pair of formats is planned, in both layouts") {
   const std::vector<std::string> names = format_names(registry());
-  CHECK(names.size() >= 67);
+  CHECK(names.size() >= 86);
   Problem problem;
   problem.q_heads_per_kv = 8;
   problem.query_length = 1;

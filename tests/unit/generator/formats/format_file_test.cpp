@@ -142,8 +142,42 @@ TEST_CASE("fields: each bit of a code once, nothing that is not found") {
 TEST_CASE("codebooks: 4-bit floats and the sphere") {
   CHECK(refusal("mxfp4", "bits = 4", "bits = 3").find("E2M1 has codes of 4 bits") == 0);
   CHECK(refusal("mxfp4", "ties = \"zero\"", "ties = \"odd\"") == "ties 'odd' is not known");
-  const Format sphere = *edited("vllm_k4_nc", "rule = \"lloyd_max\"", "rule = \"lloyd_max_sphere\"");
+  const std::string listed =
+      "unit = \"normal\"\nsymmetric = true # the positive halves are listed; 0 is a bound\nvalues = [0.12842765, "
+      "0.3881378, 0.6568799, 0.9424482, 1.2562575, 1.6178818, 2.068447, 2.7309222]";
+  const Format sphere = *edited("vllm_k4_nc", listed, "rule = \"lloyd_max_sphere\"");
   CHECK(sphere.codes().values.back() * std::sqrt(128.0) == doctest::Approx(2.6888).epsilon(1e-4));
-  CHECK(registry().format("vllm_k4_nc", {}).value()->codes().values.back() * std::sqrt(128.0) ==
-        doctest::Approx(2.7326).epsilon(1e-4));
+  const Format normal = *edited("vllm_k4_nc", listed, "rule = \"lloyd_max\"");
+  CHECK(normal.codes().values.back() * std::sqrt(128.0) == doctest::Approx(2.7326).epsilon(1e-4));
+  CHECK(refusal("vllm_k4_nc", "values = [", "ties = \"upper\"\nvalues = [") == "ties 'upper' is not known");
+  const Format lower = *edited("ggml_q1_0", "bounds = [0]", "bounds = [0]\nties = \"lower\"");
+  CHECK(lower.codes().bounds == std::vector<double>{std::nextafter(0.0f, 1.0f)});
+}
+
+TEST_CASE("scales: keys that belong to one rule, and roundings that belong to one type") {
+  const std::string name = "vllm_nvfp4_4over6";
+  CHECK(refusal(name, "search = [6, 4]", "search = [6]") ==
+        "'search' lists two to four divisors, and the scale is not refined");
+  CHECK(refusal(name, "search = [6, 4]", "divisor = 6\nsearch = [6, 4]") ==
+        "'search' lists the divisors: there is no other divisor, and no factor");
+  CHECK(refusal(name, "by_stored = true", "by_stored = true\ndivision = \"quotient\"") ==
+        "with 'search' and 'over' values are multiplied by a reciprocal");
+  CHECK(refusal(name, "over = \"tensor\"", "over = \"head\"") == "over 'head' is not known");
+  CHECK(refusal("vllm_ultraquant_v", "factor = 0.156", "factor = 0.156\ndivisor = 6") ==
+        "'factor' is above 0 and takes the place of a divisor");
+  CHECK(refusal("vllm_ultraquant_v", "storage = \"e8m0\"", "storage = \"e4m3\"") ==
+        "scales in e8m0 are rounded \"up\" or to \"nearest\", those in e4m3 \"up\"");
+  CHECK(refusal("vllm_k4_nc", "epsilon = 1e-8", "over = \"tensor\"") == "'over' belongs to rule = \"amax\"");
+  CHECK(refusal("q8_0", "divisor = 127", "divisor = 127\nepsilon = 1e-8") ==
+        "'epsilon' is above 0 and is added to a norm");
+}
+
+TEST_CASE("fields: the parts of a byte and their order") {
+  CHECK(refusal("ik_q6_0", "[0, 2, 1, 3]", "[0, 2, 1]") == "'order' belongs to 'split' and has each of 0 to 3 once");
+  CHECK(refusal("ik_q6_0", "[0, 2, 1, 3]", "[0, 2, 1, 1]") == "'order' belongs to 'split' and has each of 0 to 3 once");
+  const Format& f = *registry().format("ik_q6_0", {}).value();
+  const Field& high = f.fields[1];
+  REQUIRE(high.order == 0x3120);
+  for (const auto& [k, bit] : {std::pair{0, 0}, {7, 56}, {8, 4}, {16, 2}, {24, 6}, {31, 62}})
+    CHECK(high.bit_of(k) == bit);
 }

@@ -257,7 +257,7 @@ TEST_CASE("files: what is refused, and where") {
   CHECK(message(two_bit("[[fields]]\nfield = \"scale\"", "")) == "fields must hold the scale exactly once");
   CHECK(message(two_bit("bytes = 2\n", "")) == "[[fields]] needs the key 'bytes'");
   CHECK(message(two_bit("field = \"codes\"", "field = \"codes\"\nsplit = 16")) ==
-        "'split' pairs 4-bit codes of two halves of a span");
+        "'split' divides spans of whole bytes of codes of 1, 2 or 4 bits");
   CHECK(message(two_bit("field = \"codes\"", "field = \"codes\"\nnibbles = true")) ==
         "'nibbles' packs groups of 32 whole codes of 3 bits");
   CHECK(message(two_bit("rule = \"raw_norm\"", "rule = \"amax\"")) == "[scale] needs the key 'divisor'");

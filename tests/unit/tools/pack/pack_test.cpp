@@ -75,7 +75,7 @@ TEST_CASE("operations that were asked for are packed with every text that a call
       for (const Problem& to : problems)
         for (const bool has_same_scale : {true, false})
           for (const int alignment : {1, 2, 4, 8, 16})
-            if (has_same_scale || problem.k.scale.rule == ScaleRule::tensor)
+            if (has_same_scale || problem.k.has_tensor_scale())
               CHECK(
                   all.count(emit_copy(must(plan_copy(plan, side_plan(to, side), has_same_scale, alignment, registry())),
                                       registry())

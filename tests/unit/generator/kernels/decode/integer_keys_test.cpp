@@ -54,6 +54,13 @@ const std::map<std::string, Expected> kExpected = {
     {"q4_0", {IntegerKind::plain, 1, false, 0x1p-4}},
     {"q5_0", {IntegerKind::plain, 1, false, 0x1p-3}},
     {"q8_0", {IntegerKind::plain, 1, false, 1}},
+    {"bee_q2_0s", {IntegerKind::plain, 1, false, 0x1p-6}},
+    {"bee_q3_0", {IntegerKind::plain, 1, false, 0x1p-5}},
+    {"ik_q6_0", {IntegerKind::plain, 1, false, 0x1p-2}},
+    {"ik_q6_0_cuda", {IntegerKind::plain, 1, false, 0x1p-2}},
+    {"ninfer_rk4", {IntegerKind::plain, 1, false, 0x1p-4}},
+    {"ninfer_rk8", {IntegerKind::plain, 1, false, 1}},
+    {"vllm_int8_per_token_head", {IntegerKind::plain, 1, false, 1}},
     {"kv7", {IntegerKind::plain, 1, false, 0x1p-1}},
     {"kv8", {IntegerKind::plain, 1, false, 1}},
     // Codebooks whose entries are multiples of a step.
@@ -61,6 +68,7 @@ const std::map<std::string, Expected> kExpected = {
     {"kv2", {IntegerKind::table8, 1, false, 0x1p-7}},
     {"kv3", {IntegerKind::table8, 1, false, 0x1p-6}},
     {"kv4", {IntegerKind::mirrored, 1, true, 0x1p-6}},
+    {"ggml_q1_0", {IntegerKind::table8, 1, false, 1}},
     {"iq4_nl", {IntegerKind::table16, 1, false, 1}},
     {"mxfp4", {IntegerKind::table16, 1, false, 0x1p-1}},
     // The entries are near 35.5 and 118.5 steps.
@@ -86,7 +94,7 @@ const std::map<std::string, Expected> kExpected = {
 
 TEST_CASE("which formats become integers, how many parts, and in which unit") {
   const auto names = test::format_names(registry());
-  CHECK(names.size() == 67);
+  CHECK(names.size() == 86);
   for (const auto& [name, expected] : kExpected) CHECK_MESSAGE(std::count(names.begin(), names.end(), name) == 1, name);
   for (const std::string& name : names) {
     CAPTURE(name);

@@ -1,0 +1,95 @@
+// Scales that few formats have: a factor in place of a divisor, scales over which the caller has one for the whole
+// tensor, a choice between divisors, and norms with an epsilon. They have the interface of formats/scales.cuh. An
+// encoder R says by kFactor, kTries with other_divisor(i), and kEpsilon what it has of them.
+// SPDX-License-Identifier: MIT
+#pragma once
+#include "formats/minifloat.cuh"
+#include "formats/scales.cuh"
+
+namespace kv {
+
+struct AmaxTimes {  // d = max|x| * factor
+  static constexpr bool kIsOfSpan = true;
+  template <class R, int kPerLane>
+  KV_DEVICE static void find(const float (&x)[kPerLane], float tensor_scale, Scales<kPerLane>& s) {
+    Amax::find<R>(x, tensor_scale, s);
+    KV_UNROLL
+    for (int e = 0; e < kPerLane; ++e) s.d[e] = mul_rn(s.largest[e], R::kFactor);
+  }
+};
+
+// d = (1 / over) * (max|x| * (1 / divisor)), where values are code * d * over: `over` is the caller's number for the
+// whole tensor if kIsOver, else 1. Of several divisors the one with the least squared error is taken, the first of
+// equals. The division Over then finds d * over in Scales::largest.
+template <bool kIsOver>
+struct AmaxSearch {
+  static constexpr bool kIsOfSpan = true;
+  template <class R, int kPerLane>
+  KV_DEVICE static void find(const float (&x)[kPerLane], float tensor_scale, Scales<kPerLane>& s) {
+    const float over = kIsOver ? tensor_scale : 1.f;
+    Amax::find<R>(x, tensor_scale, s);
+    float amax[kPerLane], least[kPerLane];
+    KV_UNROLL
+    for (int e = 0; e < kPerLane; ++e) amax[e] = s.largest[e];
+    KV_UNROLL
+    for (int i = 0; i <= R::kTries; ++i) {
+      const float divisor = i == 0 ? R::kDivisor : R::other_divisor(i - 1);
+      float d[kPerLane], error[kPerLane];
+      KV_UNROLL
+      for (int e = 0; e < kPerLane; ++e) {
+        d[e] = mul_rn(div_rn(1.f, over), mul_rn(amax[e], div_rn(1.f, divisor)));
+        if (R::kLeast > 0.f && d[e] < R::kLeast) d[e] = R::kLeast;
+        if constexpr (R::kByStored) d[e] = R::F::Number::decode(R::F::Number::encode(d[e]));
+        const float unit = mul_rn(d[e], over);
+        const u32 code = Reciprocal::code<R, typename R::F::Codes>(x[e], unit, Reciprocal::factor<R>(unit, 0.f));
+        const float miss = add_rn(mul_rn(R::F::Codes::value(code), unit), -x[e]);
+        error[e] = mul_rn(miss, miss);
+      }
+      if constexpr (R::kTries > 0) R::Lanes::template sum<R::kSpan>(error);
+      KV_UNROLL
+      for (int e = 0; e < kPerLane; ++e) {
+        if (i > 0 && !(error[e] < least[e])) continue;
+        least[e] = error[e], s.d[e] = d[e], s.largest[e] = mul_rn(d[e], over);
+      }
+    }
+  }
+};
+
+struct Over {  // x * (1 / (d * over)); a scale that is rounded to 0 leaves the signs
+  template <class R>
+  KV_DEVICE static float factor(float, float unit) {
+    return unit != 0.f ? div_rn(1.f, unit) : 0x1p-126f;
+  }
+  template <class R, class Codes>
+  KV_DEVICE static u32 code(float x, float, float factor) {
+    return Codes::code(mul_rn(x, factor));
+  }
+};
+
+// Weighted, but the scale as found for a span of zeros.
+struct WeightedOrFound {
+  template <class R, int kPerLane>
+  KV_DEVICE static void refine(const float (&x)[kPerLane], const float (&c)[kPerLane], float (&d)[kPerLane]) {
+    float found[kPerLane], amax[kPerLane];
+    KV_UNROLL
+    for (int e = 0; e < kPerLane; ++e) found[e] = d[e], amax[e] = absolute(x[e]);
+    Weighted::refine<R>(x, c, d);
+    R::Lanes::template largest<R::kSpan>(amax);
+    KV_UNROLL
+    for (int e = 0; e < kPerLane; ++e)
+      if (amax[e] == 0.f) d[e] = found[e];
+  }
+};
+
+struct UnitVectorOver {  // x / (|x| + epsilon), with the rule Norm
+  template <class R>
+  KV_DEVICE static float factor(float d, float) {
+    return div_rn(1.f, add_rn(d, R::kEpsilon));
+  }
+  template <class R, class Codes>
+  KV_DEVICE static u32 code(float x, float, float factor) {
+    return Codes::code(mul_rn(x, factor));
+  }
+};
+
+}  // namespace kv
