@@ -6,6 +6,7 @@
 
 #include "tests/differential/caller.hpp"
 #include "tests/differential/codec/bulk.hpp"
+#include "tests/differential/codec/published.hpp"
 #include "tests/differential/codec/slots.hpp"
 #include "tests/differential/decode/append.hpp"
 #include "tests/differential/decode/features.hpp"
@@ -55,6 +56,8 @@ void compare(const std::vector<Case>& cases, const std::vector<int>& blocks, boo
 TEST_CASE("25 pairs, head_dim 64, 128 and 256, GQA 1, 4 and 8, planar") {
   compare(pairs(registry(), {64, 128, 256}, {1, 4, 8}, Layout::planar), {4}, false);
 }
+
+TEST_CASE("quantize writes the bytes of published writers") { check_published(gpu()); }
 
 TEST_CASE("25 pairs in rows") { compare(pairs(registry(), {128}, {4}, Layout::rows), {1}, false); }
 

@@ -1,4 +1,5 @@
-// The verb formats: prints every format in a table, or one format in detail with its names that other formats have too.
+// The verb formats: prints every format in a table, one format in detail with its names that other formats have too, or
+// published types that are not served.
 // SPDX-License-Identifier: MIT
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -8,6 +9,7 @@
 
 #include "generator/catalogue/registry.hpp"
 #include "tools/cli/cli.hpp"
+#include "tools/cli/missing_formats.hpp"
 #include "tools/cli/usage.hpp"
 #include "tools/io/report.hpp"
 
@@ -15,8 +17,9 @@ namespace kvjit {
 namespace {
 
 struct FormatsArgs {
-  std::string name;    // a format or an alias; empty: all formats
-  int head_dim = 128;  // --head-dim: for formats whose layout depends on it
+  std::string name;         // a format or an alias; empty: all formats
+  int head_dim = 128;       // --head-dim: for formats whose layout depends on it
+  bool is_missing = false;  // --missing: published types that are not served
 };
 
 std::string rotation_text(const Rotation& rotation) {
@@ -40,8 +43,11 @@ std::string scale_text(const Scale& s) {
   constexpr const char* kTypes[] = {"f16", "bf16", "e4m3", "ue4m3", "e8m0", "f32"};
   if (s.rule == ScaleRule::none || s.rule == ScaleRule::tensor) return kRules[int(s.rule)];
   const std::string span = s.span == s.group ? "" : fmt::format(", found over {}", s.span);
-  return fmt::format("{}{} of {} values as {}{}", kRules[int(s.rule)], kRefines[int(s.refine)], s.group,
-                     kTypes[int(s.type)], span);
+  std::vector<double> divisors = s.search;
+  divisors.insert(divisors.begin(), s.divisor);
+  const std::string search = s.search.empty() ? "" : fmt::format(", the best of / {}", fmt::join(divisors, ", / "));
+  return fmt::format("{}{} of {} values as {}{}{}{}", kRules[int(s.rule)], kRefines[int(s.refine)], s.group,
+                     kTypes[int(s.type)], span, search, s.over_tensor ? ", over one of the whole tensor" : "");
 }
 
 std::string field_text(const Format& f, const Field& field) {
@@ -128,7 +134,20 @@ Result<int> show_one(const Cli& cli, const Registry& registry, const FormatsArgs
   return 0;
 }
 
+Result<int> list_missing(const Cli& cli) {
+  Json results = Json::array();
+  std::vector<std::vector<std::string>> rows;
+  for (const MissingFormat& missing : kMissingFormats) {
+    rows.push_back({missing.name, missing.project, missing.axis, missing.source});
+    results.push_back(
+        {{"name", missing.name}, {"project", missing.project}, {"axis", missing.axis}, {"source", missing.source}});
+  }
+  cli.print(results, table_text({"type", "project", "what a format file cannot state", "source"}, rows));
+  return 0;
+}
+
 Result<int> formats(const Cli& cli, const FormatsArgs& args) {
+  if (args.is_missing) return list_missing(cli);
   KV_TRY(registry, cli.registry());
   return args.name.empty() ? list_all(cli, registry) : show_one(cli, registry, args);
 }
@@ -143,6 +162,7 @@ void add_formats_verb(CLI::App& app, Cli& cli) {
       list->add_option("--head-dim", args->head_dim, "values of a head, for formats that are made for it (marked *)"),
       "D", 1, 1 << 20)
       ->capture_default_str();
+  list->add_flag("--missing", args->is_missing, "published types that are not served, and why");
   list->callback([&cli, args] { cli.action = [&cli, args] { return formats(cli, *args); }; });
 }
 
