@@ -100,6 +100,8 @@ void FormatReader::listed_codebook(schema::Table& book, Section& section, Unit u
   scale_down(1, section.bounds);
   bool is_tie_lower = false;
   book.read("ties", is_tie_lower, schema::Names<bool>{{true, "lower"}});
+  if (is_tie_lower && f_.scale.division == Division::product)
+    book.complain(book.where("ties"), "ties of products are in the upper cell");
   if (is_tie_lower)  // the least float that belongs to the upper cell
     for (double& bound : section.bounds) bound = std::nextafter(float(bound), INFINITY);
 }

@@ -50,6 +50,7 @@ Result<void> FormatReader::outliers(schema::Table& outliers) {
   }
   if (f_.codes().kind != CodeKind::table || f_.scale.group != f_.block)
     outliers.complain(outliers.where(), "outliers need [codes] kind = \"table\" and one scale a block");
+  if (f_.scale.is_searched()) outliers.complain(outliers.where(), "outliers need a scale without 'search' and 'over'");
   KV_CHECK(outliers.done());
   for (int i = 0; i < f_.block; ++i) (is_outlier[std::size_t(i)] ? wide : f_.sections[0]).members.push_back(i);
   codebook(book, wide);

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 #include <utility>
 
 #include "generator/kernels/decode/plan.hpp"
@@ -218,6 +219,9 @@ Result<LaneReads> plan_lane_reads(const SidePlan& side, int index, int head_dim,
     int codes = lane_codes;
     if (lane_codes * planes[0].bits % widest == 0 && widest % planes[0].bits == 0) codes = widest / planes[0].bits;
     while (is_by_value && codes > format.scale.group && codes % (2 * granule) == 0) codes /= 2;
+    if (is_by_value && format.scale.group % codes != 0)  // whole reads in each scale group
+      codes = std::gcd(lane_codes, format.scale.group);
+    if (codes % granule != 0) continue;
     const int reads_per_group = lane_codes / codes;
     const CodeSets sets = codes_by_bytes(planes[0], count, reads_per_group, lanes_per_block, codes * planes[0].bits);
     if (std::any_of(sets.begin(), sets.end(), [&](const auto& set) { return int(set.size()) != codes; })) continue;
