@@ -1,8 +1,9 @@
 """vLLM's paged cache: operations that store to it and attend to it, with vLLM's shapes and names (vLLM 0.33).
 
 A cache is [blocks, block_size, kv_heads, bytes] (NHD), or a transposed view of [blocks, kv_heads, block_size, bytes]
-(HND): strides are free. `turboquant_*` caches hold the bytes of K and of V of a token behind each other in one slot;
-the others are a cache of K and one of V. A slot is block * block_size + place; a negative one stores nothing.
+(HND): strides are free. Caches of `turboquant_*`, `ultraquant_4bit`, `int8_per_token_head` and `fp8_per_token_head`
+hold the bytes of K and of V of a token behind each other in one slot; the others are a cache of K and one of V. A slot
+is block * block_size + place; a negative one stores nothing.
 
     reshape_and_cache_flash(key, value, key_cache, value_cache, slot_mapping, "fp8", k_scale, v_scale)
     turboquant_store(key, value, kv_cache, slot_mapping, "turboquant_4bit_nc")
@@ -28,6 +29,8 @@ CACHE_DTYPES = {
     "fp8": ("fp8_e4m3", "fp8_e4m3"), "fp8_e4m3": ("fp8_e4m3", "fp8_e4m3"), "fp8_e5m2": ("fp8_e5m2", "fp8_e5m2"),
     "turboquant_k8v4": ("fp8_e4m3", "vllm_v4"), "turboquant_4bit_nc": ("vllm_k4_nc", "vllm_v4"),
     "turboquant_k3v4_nc": ("vllm_k3_nc", "vllm_v4"), "turboquant_3bit_nc": ("vllm_k3_nc", "vllm_v3"),
+    "int8_per_token_head": ("vllm_int8_per_token_head",) * 2, "fp8_per_token_head": ("vllm_fp8_per_token_head",) * 2,
+    "ultraquant_4bit": ("vllm_ultraquant_k", "vllm_ultraquant_v"),
 }
 _TYPES = {torch.float16: "f16", torch.bfloat16: "bf16", torch.float32: "f32"}
 
@@ -90,7 +93,8 @@ def reshape_and_cache_flash(key, value, key_cache, value_cache, slot_mapping, kv
 
 
 def turboquant_store(key, value, kv_cache, slot_mapping, kv_cache_dtype):
-    """Stores tokens to a combined cache: bytes [blocks, block_size, kv_heads, slot]."""
+    """Stores tokens to a combined cache: bytes [blocks, block_size, kv_heads, slot]. It serves turboquant_*,
+    ultraquant_4bit, int8_per_token_head and fp8_per_token_head, whose slots have the bytes of K, then those of V."""
     _store(key, value, kv_cache, None, slot_mapping, kv_cache_dtype, (1.0, 1.0))
 
 

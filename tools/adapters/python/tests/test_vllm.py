@@ -15,7 +15,8 @@ import kvjit.vllm as kv  # noqa: E402
 
 BLOCK, BLOCKS, KV_HEADS, HEADS, DIM = 16, 24, 2, 4, 128
 LENGTHS, QUERIES = [50, 33, 20, 64], [1, 5, 20, 1]  # a step, a part of a prompt, a prompt, a step
-SLOTS = {"turboquant_k8v4": 196, "turboquant_4bit_nc": 134, "turboquant_k3v4_nc": 118, "turboquant_3bit_nc": 102}
+SLOTS = {"turboquant_k8v4": 196, "turboquant_4bit_nc": 134, "turboquant_k3v4_nc": 118, "turboquant_3bit_nc": 102,
+         "int8_per_token_head": 264, "fp8_per_token_head": 264, "ultraquant_4bit": 136}
 
 
 class Batch:
@@ -127,8 +128,8 @@ def test_negative_slots_store_nothing(device):
 
 def test_refusals(device):
     batch, cache = Batch(device), tensor(device, "NHD", 134)
-    with pytest.raises(kvjit.UnsupportedError, match="'int8_per_token_head'"):
-        kv.turboquant_store(batch.k, batch.v, cache, batch.slot_mapping, "int8_per_token_head")
+    with pytest.raises(kvjit.UnsupportedError, match="'int4_per_token_head'"):
+        kv.turboquant_store(batch.k, batch.v, cache, batch.slot_mapping, "int4_per_token_head")
     with pytest.raises(kvjit.ArrayError, match="a slot of 134 bytes; K and V take 196"):
         kv.turboquant_store(batch.k, batch.v, cache, batch.slot_mapping, "turboquant_k8v4")
     with pytest.raises(kvjit.ArrayError, match="workspace"):
