@@ -207,7 +207,8 @@ class StaticKvjitLayer(KvjitLayer):
         super().lazy_initialization(key_states, value_states)
         self._memory = self._allocate(self.batch_size, self._capacity)
         self._length = torch.zeros((), dtype=torch.int64, device=self.device)
-        self._spec_line, self._workspace, self._counts = self._spec().line, None, self._shared.counts(self.device, self._index)
+        self._spec_line, self._workspace = self._spec().line, None
+        self._counts = self._shared.counts(self.device, self._index)
         operators.mark_static(self._length)
 
     def update(self, key_states, value_states, *args, **kwargs):
