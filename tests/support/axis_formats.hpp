@@ -237,7 +237,8 @@ codes = { kind = "uniform", bits = 6, offset = 32, rounding = "half_up" }
 scale = { rule = "signed_max", divisor = -32 }
 accept = { max_relative_mse = 0.0005 })"},
       {"int3_split_bits", {64, 128}, true, R"(block = 32
-fields = [{ field = "scale" }, { field = "codes", low = 2, bits = 1, split = 4 }, { field = "codes", bits = 2, split = 8 }]
+fields = [{ field = "scale" }, { field = "codes", low = 2, bits = 1, split = 4 },
+          { field = "codes", bits = 2, split = 8 }]
 codes = { kind = "uniform", bits = 3, offset = 4, rounding = "half_up" }
 scale = { rule = "signed_max", divisor = -4 }
 accept = { max_relative_mse = 0.033 })"},

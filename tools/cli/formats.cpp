@@ -7,9 +7,9 @@
 #include <CLI/CLI.hpp>
 #include <memory>
 
+#include "generator/catalogue/missing_formats.hpp"
 #include "generator/catalogue/registry.hpp"
 #include "tools/cli/cli.hpp"
-#include "tools/cli/missing_formats.hpp"
 #include "tools/cli/usage.hpp"
 #include "tools/io/report.hpp"
 

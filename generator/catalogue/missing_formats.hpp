@@ -20,6 +20,8 @@ inline constexpr MissingFormat kMissingFormats[] = {
      "models/deepseek_v41/common/ops/cache_utils.py"},
     {"nvfp4_ds_mla (352 bytes)", "vLLM 0.33", "segments, an order of scales",
      "csrc/libtorch_stable/nvfp4_ds_mla_cache_kernels.cu"},
+    {"nvfp4 pages of SM100", "vLLM 0.33", "a swizzle of V's scale plane",
+     "csrc/libtorch_stable/nvfp4_kv_cache_kernels.cu"},
     {"turboquant_k8v4 below sm_89", "vLLM 0.33", "an E4M3 of bias 15", "ops/triton_turboquant_store.py"},
     {"fp8 with a scale a KV head", "vLLM 0.33", "a scale for each head", "csrc/libtorch_stable/cache_kernels.cu"},
     {"fp8_inc", "vLLM 0.33", "its definition is not public", "config/cache.py"},

@@ -1,6 +1,6 @@
-// tools/cli/missing_formats.hpp: no type in it is served, and the page of formats names each one.
+// generator/catalogue/missing_formats.hpp: no type in it is served, and the page of formats names each one.
 // SPDX-License-Identifier: MIT
-#include "tools/cli/missing_formats.hpp"
+#include "generator/catalogue/missing_formats.hpp"
 
 #include <doctest/doctest.h>
 
