@@ -215,7 +215,7 @@ codebook = { rule = "lloyd_max" }
 scale = { rule = "raw_norm" }
 residual = { kind = "direct", norm = "mean", relative = false, normal_units = true }
 accept = { max_relative_mse = 0.02 })"},
-      {"int8_wide_scale", {64, 128}, true, R"(block = "head_dim"
+      {"int8_wide_scale", {64}, true, R"(block = "head_dim"
 fields = [{ field = "codes" }, { field = "scale" }]
 codes = { kind = "uniform", bits = 8, offset = 128, twos_complement = true, rounding = "half_away" }
 scale = { rule = "amax", divisor = 127, least = 1e-6, storage = "f32" }
@@ -224,19 +224,19 @@ accept = { max_relative_mse = 0.0001 })"},
 fields = [{ field = "codes" }, { field = "scale" }]
 codes = { kind = "plain", element = "e4m3" }
 scale = { rule = "amax", divisor = 448, group = 32, storage = "f32", division = "quotient" })"},
-      {"int4_half_even", {64, 128}, false, R"(block = 64
+      {"int4_half_even", {64}, false, R"(block = 64
 rotation = { name = "wht_unsigned", size = 64 }
 fields = [{ field = "codes" }, { field = "scale" }]
 codes = { kind = "uniform", bits = 4, offset = 8, twos_complement = true, rounding = "half_even" }
 scale = { rule = "amax", divisor = 7, by_stored = true }
 accept = { max_relative_mse = 0.012 })"},
-      {"int6_split_planes", {64, 128}, true, R"(block = 32
+      {"int6_split_planes", {128}, true, R"(block = 32
 fields = [{ field = "scale" }, { field = "codes", low = 4, bits = 2, split = 8, order = [0, 2, 1, 3] },
           { field = "codes", bits = 4, split = 16 }]
 codes = { kind = "uniform", bits = 6, offset = 32, rounding = "half_up" }
 scale = { rule = "signed_max", divisor = -32 }
 accept = { max_relative_mse = 0.0005 })"},
-      {"int3_split_bits", {64, 128}, true, R"(block = 32
+      {"int3_split_bits", {64}, true, R"(block = 32
 fields = [{ field = "scale" }, { field = "codes", low = 2, bits = 1, split = 4 },
           { field = "codes", bits = 2, split = 8 }]
 codes = { kind = "uniform", bits = 3, offset = 4, rounding = "half_up" }
@@ -248,23 +248,23 @@ codes = { kind = "table", bits = 4 }
 codebook = { rule = "e2m1", ties = "even", negative_zero = true }
 scale = { rule = "amax", divisor = 6, over = "tensor", group = 16, storage = "e4m3", by_stored = true }
 accept = { max_relative_mse = 0.01 })"},
-      {"e2m1_search", {64, 128}, true, R"(block = 32
+      {"e2m1_search", {64}, true, R"(block = 32
 fields = [{ field = "codes" }, { field = "scale" }]
 codes = { kind = "table", bits = 4 }
 codebook = { rule = "e2m1", ties = "zero" }
 scale = { rule = "amax", search = [6, 4, 5], group = 16, storage = "e4m3", rounding = "up", by_stored = true }
 accept = { max_relative_mse = 0.01 })"},
-      {"e2m1_nearest_power", {64, 128}, true, R"(block = 32
+      {"e2m1_nearest_power", {128}, true, R"(block = 32
 fields = [{ field = "codes" }, { field = "scale" }]
 codes = { kind = "table", bits = 4 }
 codebook = { rule = "e2m1", ties = "lower" }
 scale = { rule = "amax", factor = 0.156, storage = "e8m0", rounding = "nearest", by_stored = true }
 accept = { max_relative_mse = 0.02 })"},
-      {"e4m3_power_above", {64, 128}, true, R"(block = 32
+      {"e4m3_power_above", {64}, true, R"(block = 32
 fields = [{ field = "codes" }, { field = "scale" }]
 codes = { kind = "plain", element = "e4m3" }
 scale = { rule = "amax", divisor = 448, least = 2.2e-7, storage = "e8m0", rounding = "up", by_stored = true })"},
-      {"norm_epsilon", {64, 128}, false, R"(block = "head_dim"
+      {"norm_epsilon", {64}, false, R"(block = "head_dim"
 rotation = { name = "wht_unsigned", size = "head_dim" }
 fields = [{ field = "codes" }, { field = "scale" }]
 codes = { kind = "table", bits = 3 }
