@@ -108,7 +108,10 @@ void FormatReader::scale(schema::Table& scale) {
   scale.read("by_stored", s.by_stored);
   scale.read("renormalise", s.renormalise);
   if (s.rule == ScaleRule::amax || s.rule == ScaleRule::signed_max || s.rule == ScaleRule::min_step) {
-    if (!scale.find("factor") && !scale.find("search")) scale.require("divisor");
+    if (s.rule != ScaleRule::amax)
+      scale.require("divisor");
+    else if (!scale.find("search"))
+      scale.require("divisor", "factor");
     scale.read("divisor", s.divisor);
   }
   scale.read("factor", s.factor);
