@@ -260,7 +260,7 @@ TEST_CASE("files: what is refused, and where") {
         "'split' divides spans of whole bytes of codes of 1, 2 or 4 bits");
   CHECK(message(two_bit("field = \"codes\"", "field = \"codes\"\nnibbles = true")) ==
         "'nibbles' packs groups of 32 whole codes of 3 bits");
-  CHECK(message(two_bit("rule = \"raw_norm\"", "rule = \"amax\"")) == "[scale] needs the key 'divisor'");
+  CHECK(message(two_bit("rule = \"raw_norm\"", "rule = \"amax\"")) == "[scale] needs the key 'divisor' or 'factor'");
   CHECK(message(two_bit("-1.5, -0.45", "-inf, -0.45")) == "each item of values must be finite");
   CHECK(message(two_bit("two bits", "two\\nbits")) == "title must be one line");
   CHECK(message(parse_format(kTwoBit, "f/Two-bit.toml", registry())) ==
