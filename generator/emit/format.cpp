@@ -172,7 +172,7 @@ void write_encoder(Writer& w, const Format& f, const std::string& format, const 
                                              : kRules[int(s.rule)];
   const char* const division = s.is_searched()             ? "Over"
                                : s.rule != ScaleRule::norm ? kDivisions[int(s.division)]
-                               : s.epsilon > 0             ? "UnitVectorOver"
+                               : s.epsilon > 0             ? "NormWithEpsilon"
                                                            : "UnitVector";
   w.line("  using Rule = {};\n  using Divide = {};\n  using Refine = {};", rule, division, kRefinements[int(s.refine)]);
   if (s.least > 0) w.line("  static constexpr float kLeast = {};", real(s.least));

@@ -247,12 +247,13 @@ unsigned amax_code(const Format& f, const Section& s, float x, float d, float in
   return !(code > float(low_code)) ? unsigned(low_code) : unsigned(std::min(code, float(s.max_code)));
 }
 
-// What a span has in common, if its scale is not a norm.
+// Extent holds the extreme values of a span. Every scale rule but that of norms is computed from them.
 struct Extent {
   float amax = 0, signed_max = 0, low = 0, high = 0;
 };
 
-// Sets the codes of a span and its scale, as found with a divisor. Returns the squared error of what is decoded.
+// Sets the codes of a span and its scale, as found with a divisor. If the format searches divisors, it returns the
+// squared error of what is decoded.
 float amax_codes(const Format& f, const double* exact, const Extent& extent, float divisor, float tensor_scale,
                  Span& span) {
   const Scale& rule = f.scale;
@@ -279,6 +280,7 @@ float amax_codes(const Format& f, const double* exact, const Extent& extent, flo
     const float y = float(exact[i]);
     const bool is_bare = s.kind == CodeKind::plain && rule.rule == ScaleRule::none;  // rounded once, from double
     span.codes[i] = is_bare ? element_bits(s.element, exact[i]) : amax_code(f, s, y - span.minimum, d, inverse);
+    if (rule.search.empty()) continue;
     const float miss = float(level(s, span.codes[i])) * d - y;
     error += miss * miss;
   }

@@ -55,18 +55,14 @@ struct AmaxSearch {
   }
 };
 
-struct Over {  // x * (1 / (d * over)); a scale that is rounded to 0 leaves the signs
+struct Over : Reciprocal {  // x * (1 / (d * over)); where a scale is rounded to 0, codes keep the signs of values
   template <class R>
   KV_DEVICE static float factor(float, float unit) {
     return unit != 0.f ? div_rn(1.f, unit) : 0x1p-126f;
   }
-  template <class R, class Codes>
-  KV_DEVICE static u32 code(float x, float, float factor) {
-    return Codes::code(mul_rn(x, factor));
-  }
 };
 
-// Weighted, but the scale as found for a span of zeros.
+// It refines the scale as Weighted does, but a span of zeros keeps the scale as found.
 struct WeightedOrFound {
   template <class R, int kPerLane>
   KV_DEVICE static void refine(const float (&x)[kPerLane], const float (&c)[kPerLane], float (&d)[kPerLane]) {
@@ -81,14 +77,10 @@ struct WeightedOrFound {
   }
 };
 
-struct UnitVectorOver {  // x / (|x| + epsilon), with the rule Norm
+struct NormWithEpsilon : Reciprocal {  // x / (|x| + epsilon), with the rule Norm
   template <class R>
   KV_DEVICE static float factor(float d, float) {
     return div_rn(1.f, add_rn(d, R::kEpsilon));
-  }
-  template <class R, class Codes>
-  KV_DEVICE static u32 code(float x, float, float factor) {
-    return Codes::code(mul_rn(x, factor));
   }
 };
 
