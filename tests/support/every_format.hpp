@@ -1,8 +1,9 @@
 // Lists the names of all formats in specs/formats, and the head_dims that one format or two formats fit. Tests that
-// combine every format with every other walk these lists.
+// combine every format with every other walk these lists, or with KVJIT_FULL unset every n-th member of them.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <algorithm>
+#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,15 @@ inline std::vector<int> fitting(const Registry& registry, const std::string& nam
 inline std::vector<int> common(const Registry& registry, const std::string& k, const std::string& v,
                                const std::vector<int>& head_dims) {
   return fitting(registry, v, fitting(registry, k, head_dims));
+}
+
+// Returns every n-th member, or all with KVJIT_FULL=1.
+template <class T>
+std::vector<T> every_nth(const std::vector<T>& all, std::size_t n) {
+  if (std::getenv("KVJIT_FULL") != nullptr) return all;
+  std::vector<T> some;
+  for (std::size_t i = 0; i < all.size(); i += n) some.push_back(all[i]);
+  return some;
 }
 
 }  // namespace kvjit::test

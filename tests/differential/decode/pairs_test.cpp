@@ -1,6 +1,8 @@
 // 25 combinations of K and V formats through the kernels on the CPU back-end, against attention in double precision
 // over the decoded cache.
 // SPDX-License-Identifier: MIT
+#include <cstdlib>
+
 #include "tests/differential/caller.hpp"
 #include "tests/differential/harness.hpp"
 
@@ -24,10 +26,14 @@ void check_ragged(const std::vector<Case>& cases) {
   }
 }
 
+// A pair has each head_dim and each GQA group once (KVJIT_FULL=1: all nine).
 TEST_CASE("25 pairs, head_dim 64, 128 and 256, GQA 1, 4 and 8, planar") {
   const auto cases = pairs(registry(), {64, 128, 256}, {1, 4, 8}, Layout::planar);
   CHECK(cases.size() == 25 * 2 * 3 + 16 * 3);
-  check_ragged(cases);
+  std::vector<Case> in_turn;  // of three neighbours, which differ in GQA, one; of the next three another
+  for (std::size_t i = 0; i < cases.size(); ++i)
+    if (std::getenv("KVJIT_FULL") != nullptr || i % 3 == i / 3 % 3) in_turn.push_back(cases[i]);
+  check_ragged(in_turn);
 }
 
 TEST_CASE("25 pairs in rows") {
