@@ -100,7 +100,6 @@ Result<int> verify_matrix(const Cli& cli, const SweepArgs& args) {
   std::vector<std::vector<std::string>> rows;
   Json json = {{"device", device},
                {"cases_of_matrix", kGgmlCases},
-               {"cases_of_other_types", kGgmlCasesOfOtherTypes},
                {"programs", programs.size()},
                {"seconds", seconds},
                {"kernels", by_kernel},
@@ -114,10 +113,8 @@ Result<int> verify_matrix(const Cli& cli, const SweepArgs& args) {
   text += fmt::format(
       "{} of {} cases by {} programs in {:.0f} s. NMSE: the worst against attention in double over the decoded cache, "
       "all rows "
-      "of\nall cases (limit {:.0e}); of storing: against K and V as they were stored, first head. {} cases are of "
-      "types that "
-      "kvjit\ndoes not have (q1_0, q2_0).\n",
-      total.cases, kGgmlCases, programs.size(), seconds, kMaxGgmlError, kGgmlCasesOfOtherTypes);
+      "of\nall cases (limit {:.0e}); of storing: against K and V as they were stored, first head.\n",
+      total.cases, kGgmlCases, programs.size(), seconds, kMaxGgmlError);
   std::vector<std::string> kernels;
   for (const auto& [kernel, count] : by_kernel) kernels.push_back(fmt::format("{} {}", kernel, count));
   text += fmt::format("Cases by the kernel that attended: {}.\n", fmt::join(kernels, ", "));

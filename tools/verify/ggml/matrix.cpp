@@ -10,7 +10,10 @@ namespace kvjit {
 namespace {
 
 // Values of a block of a ggml type.
-int block_of(const std::string& type) { return type == "f16" || type == "bf16" || type == "f32" ? 1 : 32; }
+int block_of(const std::string& type) {
+  if (type == "f16" || type == "bf16" || type == "f32") return 1;
+  return type == "q1_0" ? 128 : type == "q2_0" ? 64 : 32;
+}
 int padded(int dim, const std::string& type) {
   const int block = block_of(type);
   return (dim + block - 1) / block * block;
@@ -93,6 +96,12 @@ void add_listed(std::vector<GgmlCase>& cases) {
   add(72, 72, 4, 1, 512, 3, "q4_0", "q8_0");
   add(128, 128, 4, 1, 512, 3, "f16", "f32");
   add(128, 128, 4, 1, 512, 3, "f16", "q4_0").has_mask = false;
+  for (const char* type : {"q1_0", "q2_0"}) {
+    add(128, 128, 4, 1, 96, 2, type, type);
+    add(128, 64, 4, 1, 128, 2, type, "q4_0");
+    add(64, 128, 4, 1, 128, 2, "q4_0", type);
+    add(128, 64, 4, 1, 64, 2, type, "f16");
+  }
   for (const int tokens : {113, 1024, 1025, 16384}) add(256, 256, 2, 16, tokens, 1, "q8_0", "q8_0");
   add(256, 256, 2, 16, 1024, 1, "q8_0", "q8_0").is_permuted = true;
   GgmlCase& all = add(256, 256, 2, 16, 1024, 1, "q8_0", "q8_0");

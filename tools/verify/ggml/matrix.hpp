@@ -21,7 +21,7 @@ struct GgmlCase {
   float max_bias = 0;                 // max_bias of the ALiBi slopes; 0: no ALiBi
   float softcap = 0;                  // 0: none
   bool is_default_precision = false;  // false: the case requests f32; kvjit has one precision
-  std::string k;                      // ggml's type of K, which is the name of kvjit's format
+  std::string k;                      // ggml's type of K, which is a name or an alias of kvjit's format
   std::string v;
   bool is_permuted = false;  // heads lie inside tokens
   bool v_is_view = false;    // V's rows are the first bytes of K's rows
@@ -35,9 +35,8 @@ struct GgmlCase {
   GgmlCase served_by() const;
 };
 
-// All cases whose types kvjit has.
+// All cases; kvjit has all their types.
 std::vector<GgmlCase> ggml_matrix();
-constexpr int kGgmlCases = 5158;           // cases of ggml_matrix
-constexpr int kGgmlCasesOfOtherTypes = 8;  // cases of types that kvjit does not have: q1_0 and q2_0
+constexpr int kGgmlCases = 5158;  // cases of ggml_matrix
 
 }  // namespace kvjit
