@@ -18,6 +18,8 @@ KeyRecord& TableRecord::key(std::string_view name) {
 Recording::Recording() : outer_(current_recording) { current_recording = this; }
 Recording::~Recording() { current_recording = outer_; }
 Recording* Recording::current() { return current_recording; }
+Recording::Pause::Pause() : paused_(current_recording) { current_recording = nullptr; }
+Recording::Pause::~Pause() { current_recording = paused_; }
 
 TableRecord& Recording::record_of(const Node* node) {
   const auto found = owners_.find(node);

@@ -53,6 +53,17 @@ class Recording {
   Recording& operator=(const Recording&) = delete;
 
   static Recording* current();  // of this thread, or null
+  // While a Pause exists on a thread, nothing is recorded: a reader of one kind of file reads another kind.
+  class Pause {
+   public:
+    Pause();
+    ~Pause();
+    Pause(const Pause&) = delete;
+    Pause& operator=(const Pause&) = delete;
+
+   private:
+    Recording* paused_;
+  };
 
   const TableRecord& top() const { return top_; }  // of the files that were read
   // The record of a table: that of the key whose value the node is, else that of the top.

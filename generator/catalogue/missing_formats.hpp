@@ -11,10 +11,9 @@ struct MissingFormat {
 };
 
 inline constexpr MissingFormat kMissingFormats[] = {
-    {"int4_per_token_head", "vLLM 0.33", "a zero point, a rotation with a gain", "ops/int4_per_token_head.py"},
-    {"octave_k3v4", "vLLM 0.33", "an unbiased scale, segments", "ops/rocm_octave.py"},
-    {"octave_k3v3", "vLLM 0.33", "an unbiased scale, segments", "ops/rocm_octave.py"},
-    {"octave_k3v3_compact", "vLLM 0.33", "an unbiased scale", "ops/rocm_octave.py"},
+    {"octave_k3v4", "vLLM 0.33", "segments of K (vllm_octave_4 is V)", "ops/rocm_octave.py"},
+    {"octave_k3v3", "vLLM 0.33", "segments, and a reader of V's planes of single bits", "ops/rocm_octave.py"},
+    {"octave_k3v3_compact", "vLLM 0.33", "a reader of V's planes of single bits", "ops/rocm_octave.py"},
     {"fp8_ds_mla (656 bytes)", "vLLM 0.33", "segments", "csrc/libtorch_stable/cache_kernels.cu"},
     {"fp8_ds_mla (584 bytes)", "vLLM 0.33", "segments, a page of data rows and scale rows",
      "models/deepseek_v41/common/ops/cache_utils.py"},
@@ -26,8 +25,6 @@ inline constexpr MissingFormat kMissingFormats[] = {
     {"fp8 with a scale a KV head", "vLLM 0.33", "a scale for each head", "csrc/libtorch_stable/cache_kernels.cu"},
     {"fp8_inc", "vLLM 0.33", "its definition is not public", "config/cache.py"},
     {"q8_KV", "ik_llama.cpp", "one scale for a row of all heads", "ggml/src/ggml-quants.c"},
-    {"turbo8", "buun-llama-cpp", "an offset of half a step, rounded in the grid of codes",
-     "ggml/src/ggml-cuda/turbo-quant-cuda.cuh"},
     {"turbo3_tcq", "buun-llama-cpp", "a trellis", "ggml/src/ggml-cuda/turbo-quant-cuda.cuh"},
     {"turbo2_tcq", "buun-llama-cpp", "a trellis", "ggml/src/ggml-cuda/turbo-quant-cuda.cuh"},
     {"turbo1_tcq", "buun-llama-cpp", "a trellis", "ggml/src/ggml-cuda/turbo-quant-cuda.cuh"},

@@ -10,6 +10,7 @@
 #include <set>
 #include <utility>
 
+#include "generator/base/recording.hpp"
 #include "generator/base/schema.hpp"
 #include "generator/formats/reference_codec.hpp"
 
@@ -178,6 +179,7 @@ Result<Format> Registry::format_for(const std::string& name_or_alias, int head_d
   const auto source = sources_.find(found->name);
   Format format = *found;
   if (source != sources_.end()) {
+    const schema::Recording::Pause pause;
     Result<Format> parsed = parse_format(source->second.second, source->second.first, *this, head_dim);
     if (!parsed) {
       // The file itself was loaded without error, so the error is about this head_dim.

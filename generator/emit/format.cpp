@@ -20,7 +20,8 @@ std::string number_type(const Scale& scale) {
 bool is_split(const Field& field) { return field.split > 0 && (field.bits != 4 || field.order != 0); }
 // Whether the encoder names something of templates/formats/scale_searches.cuh.
 bool has_rare_scale(const Scale& s) {
-  return s.factor > 0 || s.epsilon > 0 || s.is_searched() || s.refine == Refine::weighted_or_found;
+  return s.factor > 0 || s.epsilon > 0 || s.is_searched() || s.refine == Refine::weighted_or_found ||
+         s.refine == Refine::unbiased;
 }
 
 // The place of each field in its block, which depends on the layout, and the type by which a kernel reads it.
@@ -54,7 +55,8 @@ void write_codes(Writer& w, const Format& f, const Places& places, int index, co
   const bool is_table = s.kind == CodeKind::table;
   if (is_table) {
     w.line("KV_TABLE float k{}Values[{}] = {{\n    {}}};", type, s.values.size(), joined(s.values, real));
-    w.line("KV_TABLE float k{}Bounds[{}] = {{\n    {}}};", type, s.bounds.size(), joined(s.bounds, real));
+    if (!s.is_grid)
+      w.line("KV_TABLE float k{}Bounds[{}] = {{\n    {}}};", type, s.bounds.size(), joined(s.bounds, real));
     if (!s.cell_codes.empty())
       w.line("KV_TABLE u8 k{}Cells[{}] = {{{}}};", type, s.cell_codes.size(),
              joined(s.cell_codes, [](int code) { return std::to_string(code); }));
@@ -72,8 +74,9 @@ void write_codes(Writer& w, const Format& f, const Places& places, int index, co
     return;
   }
   if (is_table) {
-    w.line("  static constexpr int kBounds = {};", s.bounds.size());
+    if (!s.is_grid) w.line("  static constexpr int kBounds = {};", s.bounds.size());
     w.line("  KV_DEVICE static float value(u32 code) {{ return k{}Values[code]; }}", type);
+    if (s.is_grid) return w.line("}};\nusing {} = GridCodes<{}Data>;\n", type, type);
     w.line("  KV_DEVICE static float bound(int i) {{ return k{}Bounds[i]; }}", type);
     w.line("  KV_DEVICE static u32 cell_code(int cell) {{ return {}; }}\n}};",
            s.cell_codes.empty() ? "u32(cell)" : fmt::format("k{}Cells[cell]", type));
@@ -136,7 +139,10 @@ void write_format(Writer& w, const Format& f, int head_dim, const std::string& t
     w.line("  static constexpr int kScaleAt = {};", places.of(*f.field(FieldKind::scale)));
     w.line("  using Number = {};", number_type(f.scale));
   }
-  if (f.has_minimum()) {
+  if (f.has_zero_point())
+    w.line("  static constexpr u32 kZeroMask = {:#x};\n  static constexpr float kGain = {};",
+           (1u << f.codes().bits) - 1, real(f.gain()));
+  if (f.stores_minimum()) {
     w.line("  static constexpr bool kHasMinimum = true;");
     w.line("  static constexpr int kMinimumAt = {};", places.of(*f.field(FieldKind::minimum)));
   }
@@ -152,30 +158,36 @@ void write_format(Writer& w, const Format& f, int head_dim, const std::string& t
 
 void format_fragments(Writer& w, const Format& f, bool is_written) {
   if (std::any_of(f.fields.begin(), f.fields.end(), is_split)) w.fragment("formats/split_field.cuh");
-  if (f.codes().rounding == Rounding::half_even || f.scale.rounding != ScaleRounding::usual)
+  if (f.codes().is_grid || f.codes().rounding == Rounding::half_even || f.scale.rounding != ScaleRounding::usual)
     w.fragment("formats/roundings.cuh");
   if (is_written && has_rare_scale(f.scale)) w.fragment("formats/scale_searches.cuh");
+  if (f.has_zero_point()) w.fragment(is_written ? "formats/zero_points.cuh" : "formats/zero_point_rows.cuh");
+  if (is_written && f.is_unnormalised) w.fragment("rotations/unnormalised_wht.cuh");
 }
 
 void write_encoder(Writer& w, const Format& f, const std::string& format, const std::string& type, bool is_planar,
                    const std::string& prefix) {
-  constexpr const char* kRules[] = {"NoScale", "TensorScale", "Amax", "SignedMax", "Norm", "MinStep"};
-  constexpr const char* kRefinements[] = {"AsFound", "Matched", "LeastSquares", "Weighted", "WeightedOrFound"};
+  constexpr const char* kRules[] = {"NoScale", "TensorScale", "Amax", "SignedMax", "Norm", "MinStep", "ZeroPoint"};
+  constexpr const char* kRefinements[] = {"AsFound",  "Matched",  "LeastSquares",
+                                          "Unbiased", "Weighted", "WeightedOrFound"};
   constexpr const char* kDivisions[] = {"Reciprocal", "Quotient", "Ratio", "Product"};
   const Scale& s = f.scale;
   w.line("struct {} : EncoderDefaults {{", type);
-  w.line("  using F = {0};\n  using Rotation = {1}Rotation;\n  using Projection = {1}Projection;", format, prefix);
+  w.line("  using F = {0};\n  using Rotation = {2};\n  using Projection = {1}Projection;", format, prefix,
+         f.is_unnormalised ? fmt::format("UnnormalisedWht<{}RotationSigns>", prefix) : prefix + "Rotation");
   w.line("  static constexpr int kSpan = {};\n  static constexpr float kDivisor = {};", s.span, real(s.divisor));
   const char* const rule = s.factor > 0      ? "AmaxTimes"
                            : s.over_tensor   ? "AmaxSearch<true>"
                            : s.is_searched() ? "AmaxSearch<false>"
                                              : kRules[int(s.rule)];
   const char* const division = s.is_searched()             ? "Over"
+                               : f.has_zero_point()        ? "FromZeroPoint"
                                : s.rule != ScaleRule::norm ? kDivisions[int(s.division)]
                                : s.epsilon > 0             ? "NormWithEpsilon"
                                                            : "UnitVector";
   w.line("  using Rule = {};\n  using Divide = {};\n  using Refine = {};", rule, division, kRefinements[int(s.refine)]);
-  if (s.least > 0) w.line("  static constexpr float kLeast = {};", real(s.least));
+  if (s.least > 0)
+    w.line("  static constexpr float {} = {};", f.has_zero_point() ? "kLeastStep" : "kLeast", real(s.least));
   if (s.factor > 0) w.line("  static constexpr float kFactor = {};", real(s.factor));
   if (s.epsilon > 0) w.line("  static constexpr float kEpsilon = {};", real(s.epsilon));
   if (s.is_searched()) {

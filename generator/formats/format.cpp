@@ -50,6 +50,8 @@ void derive(Format& f) {
   }
 }
 
+double Format::gain() const { return is_unnormalised ? 1 / std::sqrt(double(rotation.size)) : 1; }
+
 int Format::granule() const {
   return std::lcm(std::lcm(block, std::max(scale.span, 1)), rotation.is_identity() ? 1 : rotation.size);
 }

@@ -44,6 +44,7 @@ struct Section {
   int bits = 16;                   // bits of a code or of an element
   bool twos_complement = false;    // the stored bits are code - 2^(bits-1) as a signed integer (q8_0)
   std::vector<double> values;      // table: the value of each code in units of the scale, as float32 numbers
+  bool is_grid = false;            // table: code = round-half-even(v * h + h), h = max_code / 2; there are no bounds
   std::vector<double> bounds;      // table: between cells, ascending, as float32; v == bound is in the upper cell
   std::vector<int> cell_codes;     // table: the code of each cell where codes do not ascend (E2M1); empty: they ascend
   int offset = 0;                  // uniform: the code that means 0
@@ -62,6 +63,7 @@ enum class ScaleRule {
   signed_max,  // d = (the x of largest |x|, with its sign; the first of equals) / divisor, which may be negative
   norm,        // d = |x|_2; codes are those of x / |x|_2 in the codebook's unit
   min_step,    // d = (max x - min x) / divisor; the minimum is stored too, and codes are those of x - min
+  zero_point,  // d as min_step has it; z = -min x / d rounded to a code stands for 0, in the low bits of the stored f32
 };
 
 // The number that is stored as the scale once the codes are chosen. C are the chosen entries of the codebook.
@@ -69,6 +71,7 @@ enum class Refine {
   none,               // d itself
   matched,            // |x|_2 / |C|_2: the decoded span is as long as x was ("corrected norm")
   least_squares,      // <x,C> / <C,C>
+  unbiased,           // <x,x> / <x,C>, or 0 if <x,C> is not above 0 (octave)
   weighted,           // <w x,C> / <w C,C> with w = x^2, and 0 if all x are 0 (iq4_nl)
   weighted_or_found,  // the same, but d itself if all x are 0 (q6_0)
 };
@@ -107,7 +110,7 @@ struct Scale {
   Division division = Division::reciprocal;
   int group = 0;               // how many values share one stored scale: the block, or less
   int span = 0;                // how many values d is found over: the group, or several blocks that repeat the scale
-  double divisor = 1;          // of the rules amax, signed_max and min_step
+  double divisor = 1;          // of the rules amax, signed_max, min_step and zero_point
   double factor = 0;           // amax: if above 0, d = max|x| * factor, a float32 product, instead of the quotient
   std::vector<double> search;  // amax: divisors tried behind `divisor`; one of less squared error is taken (4 over 6)
   bool over_tensor = false;  // amax: values are code * d * the caller's number for the tensor, and d is found for that
@@ -192,7 +195,7 @@ struct Format {
   std::string title, source;
   std::vector<std::string> aliases;  // other names that mean this format
   std::vector<std::string> also;     // published names of these bytes that mean another format here
-  bool is_per_head = false;          // a size in the file is "head_dim": the format is made anew for each head_dim
+  bool is_per_head = false;          // a size in the file follows from head_dim: the format is made for each head_dim
   int block = 1;                     // values of a stored block
   std::vector<Section> sections;     // the codes; then those of outliers; then the signs of a residual
   int residual_section = -1;         // index of the signs of the residual; -1: there is none
@@ -200,6 +203,7 @@ struct Format {
   Scale scale;
   Residual residual;
   Rotation rotation;             // of kind none where values are not rotated
+  bool is_unnormalised = false;  // codes are those of sqrt(rotation.size) times the rotated values: of H without a norm
   bool rounds_to_bf16 = false;   // rotated values are rounded to bf16 before they are coded (Atlas)
   bool is_padded = false;        // heads are zero-padded to whole rotations and blocks
   bool zero_bytes = false;       // a block of tiny norm is stored as zero bytes (AmesianX)
@@ -215,7 +219,11 @@ struct Format {
   const Section& codes() const { return sections.front(); }
   bool has_scale() const { return scale.rule != ScaleRule::none && scale.rule != ScaleRule::tensor; }
   bool has_tensor_scale() const { return scale.rule == ScaleRule::tensor || scale.over_tensor; }
-  bool has_minimum() const { return scale.rule == ScaleRule::min_step; }
+  bool has_zero_point() const { return scale.rule == ScaleRule::zero_point; }
+  bool stores_minimum() const { return scale.rule == ScaleRule::min_step; }
+  // Whether a number of each group is added to its values: the minimum, or what the zero point stands for.
+  bool has_minimum() const { return stores_minimum() || has_zero_point(); }
+  double gain() const;  // what scales are multiplied by to be those of the rotated values
   bool has_residual() const { return residual_section >= 0; }
   double bits_per_value() const { return 8.0 * block_bytes / block; }
   int granule() const;                 // Heads are whole multiples of this size, or are padded to one.

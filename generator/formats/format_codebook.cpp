@@ -29,10 +29,12 @@ std::vector<double> mirrored(const std::vector<double>& positive, bool with_zero
 }  // namespace
 
 void FormatReader::codebook(schema::Table& book, Section& section) {
-  enum class Rule { listed, lloyd_max, lloyd_max_sphere, e2m1 } rule = Rule::listed;
+  enum class Rule { listed, lloyd_max, lloyd_max_sphere, e2m1, grid } rule = Rule::listed;
   book.read("rule", rule,
-            schema::Names<Rule>{
-                {Rule::lloyd_max, "lloyd_max"}, {Rule::lloyd_max_sphere, "lloyd_max_sphere"}, {Rule::e2m1, "e2m1"}});
+            schema::Names<Rule>{{Rule::lloyd_max, "lloyd_max"},
+                                {Rule::lloyd_max_sphere, "lloyd_max_sphere"},
+                                {Rule::e2m1, "e2m1"},
+                                {Rule::grid, "grid"}});
   if (rule == Rule::e2m1) {
     Ties ties = Ties::even;
     bool has_negative_zero = false;
@@ -41,6 +43,17 @@ void FormatReader::codebook(schema::Table& book, Section& section) {
     if (section.bits != 4) book.complain(book.where("rule"), "E2M1 has codes of 4 bits");
     MinifloatBook book = e2m1_book(ties, has_negative_zero);
     section.values = book.values, section.bounds = book.bounds, section.cell_codes = book.cell_codes;
+    return;
+  }
+  if (rule == Rule::grid) {
+    if (f_.scale.rule != ScaleRule::amax)
+      book.complain(book.where("rule"),
+                    "a grid from -1 to 1 is in units of the largest magnitude: [scale] rule = \"amax\"");
+    if (f_.scale.division == Division::product)
+      book.complain(book.where("rule"), "a grid has no bounds that a product could be taken with");
+    section.is_grid = true;
+    for (int code = 0; code <= section.max_code; ++code)
+      section.values.push_back(float((2.0 * code - section.max_code) / section.max_code));
     return;
   }
   Unit unit = Unit::normal;
@@ -98,6 +111,10 @@ void FormatReader::listed_codebook(schema::Table& book, Section& section, Unit u
     book.complain(bounds->where, "bounds must be a list of numbers or \"midpoints\"");
   }
   scale_down(1, section.bounds);
+  order_ties(book, section);
+}
+
+void FormatReader::order_ties(schema::Table& book, Section& section) {
   bool is_tie_lower = false;
   book.read("ties", is_tie_lower, schema::Names<bool>{{true, "lower"}});
   if (is_tie_lower && f_.scale.division == Division::product)
@@ -136,7 +153,7 @@ void FormatReader::steps_codebook(schema::Table& book, Section& section) {
   if (f_.scale.rule != ScaleRule::norm || f_.scale.refine == Refine::none)
     book.complain(book.where("unit"),
                   "steps need a scale that is found from the chosen entries: [scale] rule = "
-                  "\"corrected_norm\" or \"least_squares\"");
+                  "\"corrected_norm\", \"least_squares\" or \"unbiased\"");
   if (steps_per_sigma <= 0) return;
   const auto is_half_step = [](double v) { return std::fabs(v) <= 127.5 && v * 2 == std::floor(v * 2); };
   const auto is_whole = [](double v) { return v == std::floor(v); };
@@ -146,6 +163,7 @@ void FormatReader::steps_codebook(schema::Table& book, Section& section) {
     book.complain(book.where("values"), "steps are all whole or all halves, up to 127.5");
   section.bounds = midpoints(section.values);
   scale_down(steps_per_sigma * std::sqrt(double(f_.scale.span)), section.bounds);
+  order_ties(book, section);
   scale_down(std::exp2(std::ceil(std::log2(steps_per_sigma))), section.values);
 }
 

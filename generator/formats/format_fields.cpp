@@ -67,6 +67,11 @@ void FormatReader::fields(schema::Table& top) {
       table.read("nibbles", field.is_nibbles);
       if (field.is_nibbles && (field.bits != 3 || field.split || section.count(f_.block) % 32))
         table.complain(table.where("nibbles"), "'nibbles' packs groups of 32 whole codes of 3 bits");
+      int least = 32;
+      table.read("nibbles_from", least, {32, 4096});
+      if (table.find("nibbles_from") && !field.is_nibbles)
+        table.complain(table.where("nibbles_from"), "'nibbles_from' belongs to 'nibbles = true'");
+      field.is_nibbles = field.is_nibbles && section.count(f_.block) >= least;
       if (section.count(f_.block) * field.bits % 8)
         table.complain(node.where,
                        fmt::format("{} codes of {} bits do not fill whole bytes", section.count(f_.block), field.bits));
@@ -106,7 +111,7 @@ void FormatReader::check_fields(schema::Table& top) {
     bool is_needed;
   };
   for (const Need& need :
-       {Need{FieldKind::scale, "scale", f_.has_scale()}, Need{FieldKind::minimum, "minimum", f_.has_minimum()},
+       {Need{FieldKind::scale, "scale", f_.has_scale()}, Need{FieldKind::minimum, "minimum", f_.stores_minimum()},
         Need{FieldKind::residual_norm, "residual_norm", f_.has_residual()},
         Need{FieldKind::mask, "mask", f_.stored_mask > 0}}) {
     const auto count =

@@ -4,6 +4,7 @@
 // SPDX-License-Identifier: MIT
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "generator/formats/format_reader.hpp"
@@ -12,7 +13,9 @@ namespace kvjit {
 
 namespace {
 
-constexpr const char* kHeadDim = "head_dim";  // in place of a number: the channels of the head
+// Words in place of a number: the channels of the head, and the largest power of two that divides them, which may be
+// limited.
+constexpr const char *kHeadDim = "head_dim", *kPowerOfTwo = "power_of_two", *kPowerTo128 = "power_of_two_to_128";
 constexpr schema::Range kSizes{1, 4096};
 
 }  // namespace
@@ -47,40 +50,58 @@ void FormatReader::codes(schema::Table& codes, Section& section) {
   codes.read("max_code", section.max_code, {1, section.max_code});
 }
 
-// Reads a size: a number, or the word "head_dim".
+// Reads a size: a number, or a word that stands for one.
 int FormatReader::size(schema::Table& table, const char* key, int otherwise) {
   const schema::Node* node = table.find(key);
   int size = otherwise;
-  table.takes(key, schema::Node::Kind::text, {kHeadDim});
+  table.takes(key, schema::Node::Kind::text, {kHeadDim, kPowerOfTwo, kPowerTo128});
   table.takes_range(key, kSizes.low, kSizes.high);
   table.takes(key, schema::Node::Kind::integer);
-  if (node && node->kind == schema::Node::Kind::text && node->text == kHeadDim) {
+  if (node && node->kind == schema::Node::Kind::text) {
+    const int power = head_dim_ & -head_dim_;
     f_.is_per_head = true;
-    return head_dim_;
+    if (node->text == kHeadDim) return head_dim_;
+    if (node->text == kPowerOfTwo) return power;
+    if (node->text == kPowerTo128) return std::min(power, 128);
+    f_.is_per_head = false;
   }
   table.read(key, size, kSizes);
   return size;
 }
 
 void FormatReader::scale(schema::Table& scale) {
-  enum class Rule { amax, signed_max, min_step, tensor, raw_norm, corrected_norm, least_squares } rule = Rule::amax;
+  enum class Rule {
+    amax,
+    signed_max,
+    min_step,
+    zero_point,
+    tensor,
+    raw_norm,
+    corrected_norm,
+    least_squares,
+    unbiased
+  } rule = Rule::amax;
   Scale& s = f_.scale;
   scale.require("rule");
   scale.read("rule", rule,
              schema::Names<Rule>{{Rule::amax, "amax"},
                                  {Rule::signed_max, "signed_max"},
                                  {Rule::min_step, "min_step"},
+                                 {Rule::zero_point, "zero_point"},
                                  {Rule::tensor, "tensor"},
                                  {Rule::raw_norm, "raw_norm"},
                                  {Rule::corrected_norm, "corrected_norm"},
-                                 {Rule::least_squares, "least_squares"}});
+                                 {Rule::least_squares, "least_squares"},
+                                 {Rule::unbiased, "unbiased"}});
   s.rule = rule == Rule::amax         ? ScaleRule::amax
            : rule == Rule::signed_max ? ScaleRule::signed_max
            : rule == Rule::min_step   ? ScaleRule::min_step
+           : rule == Rule::zero_point ? ScaleRule::zero_point
            : rule == Rule::tensor     ? ScaleRule::tensor
                                       : ScaleRule::norm;
   s.refine = rule == Rule::corrected_norm  ? Refine::matched
              : rule == Rule::least_squares ? Refine::least_squares
+             : rule == Rule::unbiased      ? Refine::unbiased
                                            : Refine::none;
   if (s.rule != ScaleRule::norm)  // the names of norm rules include the refinement
     scale.read("refine", s.refine,
@@ -107,7 +128,7 @@ void FormatReader::scale(schema::Table& scale) {
   scale.read("least", s.least);
   scale.read("by_stored", s.by_stored);
   scale.read("renormalise", s.renormalise);
-  if (s.rule == ScaleRule::amax || s.rule == ScaleRule::signed_max || s.rule == ScaleRule::min_step) {
+  if (s.rule != ScaleRule::norm && s.rule != ScaleRule::tensor) {
     if (s.rule != ScaleRule::amax)
       scale.require("divisor");
     else if (!scale.find("search"))
@@ -135,10 +156,12 @@ void FormatReader::check_scale(schema::Table& scale) {
     scale.complain(scale.where("span"), fmt::format("a span of {} is not whole blocks of {}", s.span, f_.block));
   if (s.rule == ScaleRule::norm && f_.codes().kind != CodeKind::table)
     scale.complain(scale.where("rule"), "a norm scales the entries of a codebook: [codes] kind must be \"table\"");
-  if (s.rule == ScaleRule::min_step && f_.codes().kind != CodeKind::uniform)
+  const bool has_steps = s.rule == ScaleRule::min_step || s.rule == ScaleRule::zero_point;
+  if (has_steps && f_.codes().kind != CodeKind::uniform)
     scale.complain(scale.where("rule"), "steps from a minimum are integer codes: [codes] kind must be \"uniform\"");
-  if (s.rule == ScaleRule::min_step && s.refine != Refine::none)
+  if (has_steps && s.refine != Refine::none)
     scale.complain(scale.where("refine"), "steps from a minimum are not refined");
+  if (s.rule == ScaleRule::zero_point) check_zero_point(scale);
   if (s.division == Division::product && f_.codes().kind != CodeKind::table)
     scale.complain(scale.where("division"), "a product is taken with bounds: [codes] kind must be \"table\"");
   if (s.division != Division::reciprocal && s.rule == ScaleRule::norm)
@@ -148,6 +171,19 @@ void FormatReader::check_scale(schema::Table& scale) {
     scale.complain(scale.where("renormalise"), "what is renormalised is a block of one norm");
   if (f_.zero_bytes && (s.rule != ScaleRule::norm || s.span != f_.block))
     scale.complain(scale.where(), "zero_bytes is about blocks of one norm");
+}
+
+void FormatReader::check_zero_point(schema::Table& scale) {
+  const Scale& s = f_.scale;
+  const Section& codes = f_.codes();
+  if (s.type != ScaleType::f32)
+    scale.complain(scale.where("storage"), "a zero point is in the low bits of a float32: storage must be \"f32\"");
+  if (codes.kind == CodeKind::uniform && (codes.rounding != Rounding::half_away || codes.offset != 0 || codes.bits > 8))
+    scale.complain(scale.where("rule"),
+                   "codes that count from a zero point have up to 8 bits, offset = 0 and rounding = \"half_away\"");
+  if (s.division != Division::reciprocal || s.by_stored)
+    scale.complain(scale.where("rule"),
+                   "with a zero point values are multiplied by the reciprocal of the scale as found");
 }
 
 // Checks the keys that belong to one rule, or to one type of the stored scale.
@@ -182,12 +218,20 @@ Result<void> FormatReader::rotation(schema::Table& rotation) {
   rotation.read("name", name);
   const int group = size(rotation, "size", f_.scale.span);
   rotation.read("round", f_.rounds_to_bf16, schema::Names<bool>{{true, "bf16"}});
+  bool is_normalised = true;
+  rotation.read("normalise", is_normalised);
+  f_.is_unnormalised = !is_normalised;
+  if (!is_normalised && !f_.has_zero_point())
+    rotation.complain(rotation.where("normalise"), "'normalise = false' belongs to [scale] rule = \"zero_point\"");
   if (group % f_.block && f_.block % group)
     rotation.complain(rotation.where("size"),
                       fmt::format("rotation size {} and block {} do not divide each other", group, f_.block));
   KV_CHECK(rotation.done());
   KV_TRY(transform, rotations_.rotation(name, group, rotation.where("name")));
   f_.rotation = transform;
+  if (f_.is_unnormalised && transform.kind != RotationKind::wht)
+    return fail(Code::bad_input, fmt::format("rotation '{}' has no norm that could be left out", name),
+                rotation.where("normalise"), {"Walsh-Hadamard transforms have one (kind = \"wht\")"});
   if (!transform.is_orthogonal)
     return fail(Code::bad_input, fmt::format("rotation '{}' is not orthogonal, so it cannot be undone", name),
                 rotation.where("name"), {"it projects residuals: [residual] projection"});

@@ -28,11 +28,13 @@ class FormatReader {
   void codes(schema::Table& codes, Section& section);
   void scale(schema::Table& scale);
   void check_scale(schema::Table& scale);
+  void check_zero_point(schema::Table& scale);
   void check_amax_keys(schema::Table& scale);
   Result<void> rotation(schema::Table& rotation);
   // In format_codebook.cpp:
   void codebook(schema::Table& book, Section& section);
   void listed_codebook(schema::Table& book, Section& section, Unit unit);
+  void order_ties(schema::Table& book, Section& section);
   void order_codes(schema::Table& book, Section& section);
   void steps_codebook(schema::Table& book, Section& section);
   // In format_sections.cpp:

@@ -215,6 +215,10 @@ void encode_norm(const Format& f, const double* y, Span& span) {
   if (f.scale.refine == Refine::matched && code_norm > kTinyNorm) span.stored = norm / code_norm;
   if (f.scale.refine == Refine::least_squares && code_norm > kTinyNorm)
     span.stored = levels_dot(f, span, y) / (code_norm * code_norm);
+  if (f.scale.refine == Refine::unbiased) {
+    const double dot = levels_dot(f, span, y);
+    span.stored = dot > 0 ? squares / dot : 0;
+  }
 }
 
 // The scale of ggml's iq4_nl, by its float32 operations in their order (quantize_row_iq4_nl_impl). of_zero: that of a
@@ -234,6 +238,10 @@ unsigned amax_code(const Format& f, const Section& s, float x, float d, float in
   const Scale& rule = f.scale;
   const float v = rule.division == Division::quotient ? (d != 0 ? x / d : 0.0f) : x * inverse;
   if (s.kind == CodeKind::plain) return element_bits(s.element, v);
+  if (s.is_grid) {
+    const float half = float(s.max_code) / 2, code = std::nearbyint(v * half + half);
+    return !(code > 0) ? 0 : unsigned(std::min(code, float(s.max_code)));
+  }
   if (s.kind == CodeKind::table) {
     if (rule.division != Division::product) return code_of_cell(s, code_of(v, s.bounds));
     int cell = 0;
@@ -245,6 +253,18 @@ unsigned amax_code(const Format& f, const Section& s, float x, float d, float in
                      : s.rounding == Rounding::half_even ? std::nearbyint(v) + float(s.offset)
                                                          : std::round(v) + float(s.offset);
   return !(code > float(low_code)) ? unsigned(low_code) : unsigned(std::min(code, float(s.max_code)));
+}
+
+// The bits of a stored scale that hold its zero point, which is a code.
+std::uint32_t zero_mask(const Format& f) { return (1u << f.codes().bits) - 1; }
+
+// Sets the codes of a span by a zero point, and its scale with the zero point in its low bits.
+void zero_point_codes(const Format& f, const double* exact, float low, float d, Span& span) {
+  const float most = float(f.codes().max_code), inverse = d != 0 ? 1.0f / d : 0.0f;
+  const auto code = [&](float v) { return v > 0 ? std::min(std::round(v), most) : 0.0f; };  // a NaN gets 0
+  const float zero = code(d != 0 ? -low / d : 0.0f);
+  for (std::size_t i = 0; i < span.codes.size(); ++i) span.codes[i] = unsigned(code(float(exact[i]) * inverse + zero));
+  span.stored = std::bit_cast<float>((std::bit_cast<std::uint32_t>(d) & ~zero_mask(f)) | std::uint32_t(zero));
 }
 
 // Extent holds the extreme values of a span. Every scale rule but that of norms is computed from them.
@@ -265,7 +285,9 @@ float amax_codes(const Format& f, const double* exact, const Extent& extent, flo
                              : extent.amax / divisor;
   if (rule.rule == ScaleRule::signed_max) d = extent.signed_max / divisor;
   if (rule.rule == ScaleRule::min_step) d = (extent.high - extent.low) / divisor, span.minimum = extent.low;
+  if (f.has_zero_point()) d = (extent.high - extent.low) / divisor;
   d = std::max(d, rule.least > 0 ? float(rule.least) : d);
+  if (f.has_zero_point()) return zero_point_codes(f, exact, extent.low, d, span), 0;
   if (rule.by_stored) d = scale_of_bits(rule.type, scale_bits(rule, d));
   span.stored = d;
   if (rule.over_tensor) d *= tensor_scale;
@@ -399,6 +421,7 @@ std::vector<std::uint8_t> encode_row(const Format& f, std::span<const float> val
   x.resize(n, 0);
   std::vector<double> y = x;
   rotate_forward(f.rotation, y.data(), int(n));
+  for (double& v : y) v /= f.gain();
   if (f.rounds_to_bf16)
     for (double& v : y) v = float_from_bf16(bf16_from_float(float(v)));
 
@@ -461,7 +484,8 @@ void get_block(const Format& f, const std::uint8_t* block, float tensor_scale, s
       unsigned bits = 0;
       for (int b = 0; b < bytes_of(f.scale.type); ++b)
         bits |= unsigned(block[field->at + g * bytes_of(f.scale.type) + b]) << 8 * b;
-      d = scale_of_bits(f.scale.type, bits);
+      d = scale_of_bits(f.scale.type, f.has_zero_point() ? bits & ~zero_mask(f) : bits) * f.gain();
+      if (f.has_zero_point()) minimum = -double(bits & zero_mask(f)) * d;
     }
     if (f.has_tensor_scale()) d *= tensor_scale;
     if (f.scale.renormalise && squares > 0) d /= std::sqrt(squares);

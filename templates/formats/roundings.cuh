@@ -1,5 +1,5 @@
-// Roundings that few formats have: of codes half to even, and of scales up or to the nearest power of two. The
-// generator names them where formats/codes.cuh and formats/minifloat.cuh have others.
+// Roundings that few formats have: of codes half to even, of values to a grid, and of scales up or to the nearest power
+// of two. The generator names them where formats/codes.cuh and formats/minifloat.cuh have others.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "formats/codes.cuh"
@@ -14,6 +14,18 @@ struct HalfEven {
     v = smaller(larger(v, float(Data::kLeast - Data::kOffset)), float(Data::kMost - Data::kOffset));
     // The sum with 1.5 * 2^23 has no bits below 1; its lowest bits are the integer.
     return u32(Data::kOffset + int(bits_of(add_rn(v, 12582912.f)) - 0x4B400000u));
+  }
+};
+
+// A table of kMost + 1 entries that are evenly spaced from -1 to 1. The code is the place of v on that grid, rounded
+// half to even and clamped. A NaN gets the code 0.
+template <class Data>
+struct GridCodes : Data {
+  static constexpr bool kIsTable = true, kIsWide = false;
+  KV_DEVICE static u32 code(float v) {
+    constexpr float kMost = float((1 << Data::kBits) - 1), kHalf = kMost / 2;
+    const float place = smaller(larger(add_rn(mul_rn(v, kHalf), kHalf), 0.f), kMost);
+    return bits_of(add_rn(place, 8388608.f)) & 0x7fffffu;
   }
 };
 

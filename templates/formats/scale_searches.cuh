@@ -1,6 +1,6 @@
 // Scales that few formats have: a factor in place of a divisor, scales over which the caller has one for the whole
-// tensor, a choice between divisors, and norms with an epsilon. They have the interface of formats/scales.cuh. An
-// encoder R says by kFactor, kTries with other_divisor(i), and kEpsilon what it has of them.
+// tensor, a choice between divisors, norms with an epsilon, and unbiased scales. They have the interface of
+// formats/scales.cuh. An encoder R says by kFactor, kTries with other_divisor(i), and kEpsilon what it has of them.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "formats/minifloat.cuh"
@@ -74,6 +74,19 @@ struct WeightedOrFound {
     KV_UNROLL
     for (int e = 0; e < kPerLane; ++e)
       if (amax[e] == 0.f) d[e] = found[e];
+  }
+};
+
+struct Unbiased {  // <x,x> / <x,c>, or 0 if that is not above 0
+  template <class R, int kPerLane>
+  KV_DEVICE static void refine(const float (&x)[kPerLane], const float (&c)[kPerLane], float (&d)[kPerLane]) {
+    float xx[kPerLane], xc[kPerLane];
+    KV_UNROLL
+    for (int e = 0; e < kPerLane; ++e) xx[e] = mul_rn(x[e], x[e]), xc[e] = mul_rn(x[e], c[e]);
+    R::Lanes::template sum<R::kSpan>(xx);
+    R::Lanes::template sum<R::kSpan>(xc);
+    KV_UNROLL
+    for (int e = 0; e < kPerLane; ++e) d[e] = xc[e] > 0.f ? div_rn(xx[e], xc[e]) : 0.f;
   }
 };
 

@@ -264,6 +264,31 @@ accept = { max_relative_mse = 0.02 })"},
 fields = [{ field = "codes" }, { field = "scale" }]
 codes = { kind = "plain", element = "e4m3" }
 scale = { rule = "amax", divisor = 448, least = 2.2e-7, storage = "e8m0", rounding = "up", by_stored = true })"},
+      {"int4_zero_point", {64, 128}, false, R"(block = "head_dim"
+rotation = { name = "wht_vllm_int4", size = "power_of_two", normalise = false }
+fields = [{ field = "codes" }, { field = "scale" }]
+codes = { kind = "uniform", bits = 4, offset = 0, rounding = "half_away" }
+scale = { rule = "zero_point", divisor = 15, least = 1e-6, storage = "f32" }
+accept = { max_relative_mse = 0.012 })"},
+      {"int8_zero_point", {96}, true, R"(block = 32
+fields = [{ field = "scale" }, { field = "codes" }]
+codes = { kind = "uniform", bits = 8, offset = 0, rounding = "half_away" }
+scale = { rule = "zero_point", divisor = 255, storage = "f32" }
+accept = { max_relative_mse = 0.0001 })"},
+      {"grid8", {64}, true, R"(block = 64
+fields = [{ field = "scale" }, { field = "codes" }]
+codes = { kind = "table", bits = 8 }
+codebook = { rule = "grid" }
+scale = { rule = "amax", divisor = 1 }
+accept = { max_relative_mse = 0.0001 })"},
+      {"table3_unbiased", {128}, false, R"(block = "power_of_two"
+rotation = { name = "wht_octave", size = "power_of_two" }
+fields = [{ field = "codes", bits = 2, split = 4 }, { field = "codes", low = 2, bits = 1, split = 4 },
+          { field = "scale" }]
+codes = { kind = "table", bits = 3 }
+codebook = { unit = "steps", steps_per_sigma = 59, symmetric = true, values = [14, 45, 79, 127], ties = "lower" }
+scale = { rule = "unbiased" }
+accept = { max_relative_mse = 0.036 })"},
       {"norm_epsilon", {64}, false, R"(block = "head_dim"
 rotation = { name = "wht_unsigned", size = "head_dim" }
 fields = [{ field = "codes" }, { field = "scale" }]

@@ -36,10 +36,11 @@ std::string codes_text(const Section& s) {
 }
 
 std::string scale_text(const Scale& s) {
-  constexpr const char* kRules[] = {"none", "one of the whole tensor", "largest magnitude", "signed largest magnitude",
-                                    "norm", "steps from the minimum"};
-  constexpr const char* kRefines[] = {"", ", matched", ", least squares", ", weighted least squares",
-                                      ", weighted least squares"};
+  constexpr const char* kRules[] = {
+      "none", "one of the whole tensor", "largest magnitude",      "signed largest magnitude",
+      "norm", "steps from the minimum",  "steps from a zero point"};
+  constexpr const char* kRefines[] = {
+      "", ", matched", ", least squares", ", unbiased", ", weighted least squares", ", weighted least squares"};
   constexpr const char* kTypes[] = {"f16", "bf16", "e4m3", "ue4m3", "e8m0", "f32"};
   if (s.rule == ScaleRule::none || s.rule == ScaleRule::tensor) return kRules[int(s.rule)];
   const std::string span = s.span == s.group ? "" : fmt::format(", found over {}", s.span);

@@ -27,7 +27,10 @@ namespace {
 
 using namespace emit;
 
-// The stored scale (and minimum) of a group, read from a staged block.
+// The bits of a stored scale that are its zero point.
+std::uint32_t zero_mask(const Format& f) { return (1u << f.codes().bits) - 1; }
+
+// The stored scale of a group, read from a staged block.
 std::string scale_of(const Format& f, const SectionPlan& section, bool is_planar, bool is_residual) {
   const auto at = [&](FieldKind kind) {
     const Field* field = f.field(kind);
@@ -39,7 +42,8 @@ std::string scale_of(const Format& f, const SectionPlan& section, bool is_planar
                                      : fmt::format("{}({})", bytes == 2 ? "load_staged_u16" : "load_staged_u8", place);
   constexpr const char* kReaders[] = {"f32_from_f16",   "f32_from_bf16", "f32_from_e4m3",
                                       "f32_from_ue4m3", "f32_from_e8m0", "float_of"};
-  std::string value = fmt::format("{}({})", kReaders[int(f.scale.type)], raw);
+  std::string value = f.has_zero_point() ? fmt::format("float_of(({}) & {:#x}u)", raw, ~zero_mask(f))
+                                         : fmt::format("{}({})", kReaders[int(f.scale.type)], raw);
   if (is_residual) {
     const std::string norm =
         fmt::format("f32_from_f16(load_staged_u16(block + {} + group * 2))", at(FieldKind::residual_norm));
@@ -54,6 +58,20 @@ std::string scale_half_of(const Format& f, const SectionPlan& section, bool is_p
     return fmt::format("load_staged_u16(block + {} + group * 2)",
                        is_planar ? f.field(FieldKind::scale)->plane_at : f.field(FieldKind::scale)->at);
   return "f16_from_f32(scale(block, group))";
+}
+
+// What the zero point of a group adds to its values: the code 0 stands for it.
+std::string zero_value_of(const Format& f, bool is_planar) {
+  const Field& scale = *f.field(FieldKind::scale);
+  return fmt::format("-float(load_staged_u16(block + {} + group * 4) & {:#x}u) * scale(block, group)",
+                     is_planar ? scale.plane_at : scale.at, zero_mask(f));
+}
+// The bits of the minimum of a group as fp16; of formats without a minimum: 0.
+std::string minimum_half_of(const Format& f, bool is_planar) {
+  if (f.has_zero_point()) return fmt::format("f16_from_f32({})", zero_value_of(f, is_planar));
+  const Field* const minimum = f.field(FieldKind::minimum);
+  return minimum ? fmt::format("load_staged_u16(block + {} + group * 2)", is_planar ? minimum->plane_at : minimum->at)
+                 : "0";
 }
 
 // Writes where a block that stores a mask has the mask and its two fields of codes.
@@ -193,17 +211,15 @@ void write_section(Writer& w, const SidePlan& side, std::size_t index, const std
     if (section.use == ScaleUse::by_group)
       w.line("  KV_DEVICE static u32 scale_half(SharedAddress block, [[maybe_unused]] int group) {{ return {}; }}",
              scale_half_of(f, section, side.is_planar, is_residual));
-    const Field* const minimum = f.field(FieldKind::minimum);
-    const std::string half = minimum ? fmt::format("load_staged_u16(block + {} + group * 2)",
-                                                   side.is_planar ? minimum->plane_at : minimum->at)
-                                     : "0";
+    const std::string half = minimum_half_of(f, side.is_planar);
     if (section.use == ScaleUse::by_value)
       w.line(
           "  KV_DEVICE static u32 minimum_half([[maybe_unused]] SharedAddress block, [[maybe_unused]] int group) {{ "
           "return {}; }}",
           half);
     if (section.adds_minima)
-      w.line("  KV_DEVICE static float minimum(SharedAddress block, int group) {{ return f32_from_f16({}); }}", half);
+      w.line("  KV_DEVICE static float minimum(SharedAddress block, int group) {{ return {}; }}",
+             f.has_zero_point() ? zero_value_of(f, side.is_planar) : fmt::format("f32_from_f16({})", half));
   }
   w.line("  static constexpr bool kAddsMinima = {}, kScalesAreDense = {};", flag(section.adds_minima),
          flag(are_scales_dense(side, index)));

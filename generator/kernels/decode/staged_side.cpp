@@ -166,7 +166,8 @@ Result<SidePlan> plan_side(const Format& format, int head_dim, bool is_planar, b
   const bool joins = !format.has_minimum() && !format.scale.renormalise;
   side.unit = joins ? side.sections[0].unit : 1;
   for (SectionPlan& section : side.sections) section.factor *= format.scale.renormalise ? 1 : section.unit / side.unit;
-  if (!is_key && joins && format.scale.type == ScaleType::f32) {
+  for (SectionPlan& section : side.sections) section.factor *= format.gain();
+  if (!is_key && (joins || format.has_zero_point()) && format.scale.type == ScaleType::f32) {
     for (SectionPlan& section : side.sections) section.factor *= kWideScales;
     side.unit /= kWideScales;
   }

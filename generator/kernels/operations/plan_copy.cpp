@@ -47,7 +47,7 @@ Result<CopyPlan> plan_copy(const CodecPlan& from, const CodecPlan& to, bool has_
     plan.kind = CopyKind::bytes;
   } else {
     plan.alignment = 2;
-    const bool needs_original = g.has_residual() && g.residual.is_original;
+    const bool needs_original = (g.has_residual() && g.residual.is_original) || g.is_unnormalised;
     if (is_same_rotation(f.rotation, g.rotation) && f.channels == g.channels && !needs_original &&
         f.stored_dim(from.head_dim) == g.stored_dim(to.head_dim))
       plan.kind = CopyKind::rotated;

@@ -79,7 +79,7 @@ const bool kIsComplete = std::getenv("KVJIT_FULL") != nullptr;
 
 TEST_CASE("every pair of formats is planned, in both layouts") {
   const std::vector<std::string> names = format_names(registry());
-  CHECK(names.size() >= 86);
+  CHECK(names.size() >= 89);
   Problem problem;
   problem.q_heads_per_kv = 8;
   problem.query_length = 1;

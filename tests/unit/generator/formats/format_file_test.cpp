@@ -172,6 +172,22 @@ TEST_CASE("scales: keys that belong to one rule, and roundings that belong to on
         "'epsilon' is above 0 and is added to a norm");
 }
 
+TEST_CASE("zero points, transforms without a norm, grids") {
+  const std::string name = "vllm_int4_per_token_head";
+  CHECK(refusal(name, "storage = \"f32\"", "storage = \"f16\"") ==
+        "a zero point is in the low bits of a float32: storage must be \"f32\"");
+  CHECK(refusal(name, "\"half_away\"", "\"half_even\"") ==
+        "codes that count from a zero point have up to 8 bits, offset = 0 and rounding = \"half_away\"");
+  CHECK(refusal(name, "divisor = 15", "divisor = 15\nby_stored = true") ==
+        "with a zero point values are multiplied by the reciprocal of the scale as found");
+  CHECK(refusal(name, "wht_vllm_int4", "dense_517c") == "rotation 'dense_517c' has no norm that could be left out");
+  CHECK(refusal("ninfer_rk4", "size = 64", "size = 64, normalise = false") ==
+        "'normalise = false' belongs to [scale] rule = \"zero_point\"");
+  CHECK(refusal("buun_turbo8", "rule = \"amax\"", "rule = \"signed_max\"") ==
+        "a grid from -1 to 1 is in units of the largest magnitude: [scale] rule = \"amax\"");
+  CHECK(refusal("kv3", "nibbles = true", "nibbles = false") == "'nibbles_from' belongs to 'nibbles = true'");
+}
+
 TEST_CASE("fields: the parts of a byte and their order") {
   CHECK(refusal("ik_q6_0", "[0, 2, 1, 3]", "[0, 2, 1]") == "'order' belongs to 'split' and has each of 0 to 3 once");
   CHECK(refusal("ik_q6_0", "[0, 2, 1, 3]", "[0, 2, 1, 1]") == "'order' belongs to 'split' and has each of 0 to 3 once");

@@ -54,7 +54,7 @@ TEST_CASE("heads that are padded to whole rotations need not fit anything") {
     CHECK(problem->head_dim == head_dim);
     CHECK(problem->k.stored_dim(head_dim) == 128);
   }
-  const auto mixed = resolved("[k]\nformat=\"turbo3_0\"\n[v]\nformat=\"kv8\"\n[attention]\nhead_dim = 80");
+  const auto mixed = resolved("[k]\nformat=\"turbo3_0\"\n[v]\nformat=\"tbq4_0\"\n[attention]\nhead_dim = 80");
   REQUIRE_FALSE(mixed);
   CHECK(mixed.error().message.find("head_dim 80 is not a multiple of 128") != std::string::npos);
   CHECK(resolved("[k]\nformat=\"turbo3_0\"\n[v]\nformat=\"f16\"\n[attention]\nhead_dim = 80"));
@@ -69,6 +69,21 @@ TEST_CASE("formats of the whole head follow head_dim") {
   const auto refused = resolved("[k]\nformat=\"f16\"\n[v]\nformat=\"atlas_turbo3\"\n[attention]\nhead_dim = 192");
   REQUIRE_FALSE(refused);
   CHECK(refused.error().where.line == 6);
+}
+
+TEST_CASE("our own formats take any head of whole pieces of 32 channels") {
+  for (const int bits : {1, 2, 3, 4, 5, 6, 7, 8})
+    for (const auto& [head_dim, block] : {std::pair{32, 32}, {64, 64}, {96, 32}, {128, 128}, {192, 64}, {256, 128}}) {
+      const auto problem = resolved(
+          fmt::format("[k]\nformat=\"kv{0}\"\n[v]\nformat=\"kv{0}\"\n[attention]\nhead_dim = {1}", bits, head_dim));
+      REQUIRE(problem);
+      CHECK(problem->k.block == block);
+      CHECK(problem->k.rotation.size == block);
+      CHECK(problem->k.fields[1].is_nibbles == (bits == 3 && block == 128));
+    }
+  const auto refused = resolved("[k]\nformat=\"kv4\"\n[v]\nformat=\"kv4\"\n[attention]\nhead_dim = 80");
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error().message.find("rotation 'wht_signed' does not span 16 channels") != std::string::npos);
 }
 
 TEST_CASE("heads of bare numbers need whole pieces of 16 bytes, those of blocks the lanes of a warp") {
@@ -100,7 +115,7 @@ TEST_CASE("K and V have heads of their own sizes") {
   REQUIRE(one);
   CHECK(one->dims() == "256x128");
   const auto unfit =
-      resolved("[k]\nformat=\"f16\"\n[v]\nformat=\"kv4\"\n[attention]\nhead_dim = 256\nhead_dim_v = 96\n");
+      resolved("[k]\nformat=\"f16\"\n[v]\nformat=\"kv4\"\n[attention]\nhead_dim = 256\nhead_dim_v = 80\n");
   REQUIRE_FALSE(unfit);
   CHECK(unfit.error().where.line == 7);
 }

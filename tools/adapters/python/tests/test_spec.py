@@ -42,14 +42,14 @@ def test_text_that_is_no_toml():
 
 def test_supported():
     assert kvjit.supported(kvjit.Spec(k="kv4", v="kv4"), "sm_90a") == []
-    reasons = kvjit.supported(kvjit.Spec(k="kv4", v="kv4", head_dim=96), "sm_90a")
+    reasons = kvjit.supported(kvjit.Spec(k="tbq4_0", v="tbq4_0", head_dim=96), "sm_90a")
     assert len(reasons) == 1 and "head_dim 96" in reasons[0] and "multiples of 128" in reasons[0]
     assert "nothing" in kvjit.supported({"k": {"format": "kv4"}, "v": {"format": "nothing"}}, "sm_90a")[0]
 
 
 def test_a_refused_spec_says_where_and_what_works():
     with pytest.raises(kvjit.BadInputError, match="head_dim 96") as caught:
-        kvjit.Program(kvjit.Spec(k="kv4", v="kv4", head_dim=96), "cpu")
+        kvjit.Program(kvjit.Spec(k="tbq4_0", v="tbq4_0", head_dim=96), "cpu")
     assert caught.value.line == 8 and any("multiples of 128" in note for note in caught.value.notes)
     with pytest.raises(kvjit.BadInputError, match="nothing") as caught:
         kvjit.Program(kvjit.Spec(k="nothing", v="kv4"), "cpu")

@@ -143,7 +143,7 @@ def test_attention_needs_the_cache():
 
 def test_a_head_size_that_the_format_does_not_take():
     with pytest.raises(kvjit.Error, match="head_dim 64 is not a multiple of 128"):
-        logits(model_of("llama"), tokens(1, 4), kt.KvjitCache("kv4", "kv4"), "kvjit")
+        logits(model_of("llama"), tokens(1, 4), kt.KvjitCache("tbq4_0", "tbq4_0"), "kvjit")
 
 
 def test_training_is_refused():
