@@ -144,11 +144,17 @@ TEST_CASE("token-major heads need an arch with bulk copies") {
 }
 
 TEST_CASE("too long rows are expected where several warps stage them, and nowhere else") {
-  const FuzzCase one = fuzz_case(1808, registry(), kArchs);  // keys of 576 channels beside residuals of 512
+  // Keys of 576 channels beside residuals of 512, for one. Which seed draws such a case follows from the list of
+  // formats.
+  const std::string too_long = "no block shape fits 166912 bytes of shared memory on sm_80";
+  std::uint64_t seed = 1;
+  FuzzCase one = fuzz_case(seed, registry(), kArchs);
+  while ((!one.expects(too_long) || one.expects("has no registers for")) && seed < 40000)
+    one = fuzz_case(++seed, registry(), kArchs);
   CHECK(one.refusals.empty());
-  CHECK(one.expects("no block shape fits 166912 bytes of shared memory on sm_80"));
+  CHECK(one.expects(too_long));
   CHECK_FALSE(one.expects("has no registers for"));
-  CHECK_FALSE(fuzz_case(1, registry(), kArchs).expects("no block shape fits 166912 bytes of shared memory on sm_80"));
+  CHECK_FALSE(fuzz_case(1, registry(), kArchs).expects(too_long));
 }
 
 }  // namespace
