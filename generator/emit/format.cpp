@@ -186,7 +186,7 @@ void write_encoder(Writer& w, const Format& f, const std::string& format, const 
                                : s.epsilon > 0             ? "NormWithEpsilon"
                                                            : "UnitVector";
   w.line("  using Rule = {};\n  using Divide = {};\n  using Refine = {};", rule, division, kRefinements[int(s.refine)]);
-  if (s.least > 0)
+  if (s.least > 0 || f.has_zero_point())
     w.line("  static constexpr float {} = {};", f.has_zero_point() ? "kLeastStep" : "kLeast", real(s.least));
   if (s.factor > 0) w.line("  static constexpr float kFactor = {};", real(s.factor));
   if (s.epsilon > 0) w.line("  static constexpr float kEpsilon = {};", real(s.epsilon));
