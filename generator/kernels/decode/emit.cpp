@@ -27,7 +27,7 @@ namespace {
 
 using namespace emit;
 
-// The bits of a stored scale that are its zero point.
+// Returns a mask of the bits that hold the zero point in a stored scale.
 std::uint32_t zero_mask(const Format& f) { return (1u << f.codes().bits) - 1; }
 
 // The stored scale of a group, read from a staged block.
@@ -60,13 +60,13 @@ std::string scale_half_of(const Format& f, const SectionPlan& section, bool is_p
   return "f16_from_f32(scale(block, group))";
 }
 
-// What the zero point of a group adds to its values: the code 0 stands for it.
+// Returns the number that the zero point of a group adds to its values: the value of the code 0.
 std::string zero_value_of(const Format& f, bool is_planar) {
   const Field& scale = *f.field(FieldKind::scale);
   return fmt::format("-float(load_staged_u16(block + {} + group * 4) & {:#x}u) * scale(block, group)",
                      is_planar ? scale.plane_at : scale.at, zero_mask(f));
 }
-// The bits of the minimum of a group as fp16; of formats without a minimum: 0.
+// Returns the minimum of a group as fp16, or 0 if the format has none.
 std::string minimum_half_of(const Format& f, bool is_planar) {
   if (f.has_zero_point()) return fmt::format("f16_from_f32({})", zero_value_of(f, is_planar));
   const Field* const minimum = f.field(FieldKind::minimum);
