@@ -150,7 +150,7 @@ constexpr Mutation kMutations[] = {
      "low = 1\nbits = 2\n\n[[fields]]\nfield = \"codes\"\nlow = 0"},
     // Nibbles are read as a bit stream; codes of two tokens are not separated; words are not shifted to the first bit
     // of a lane.
-    {"kv3", "q8_0", "specs/formats/kv3.toml", "nibbles = true", "nibbles = false"},
+    {"kv3", "q8_0", "specs/formats/kv3.toml", "nibbles_from = 128", "nibbles_from = 256"},
     {"q8_0", "kv2", "templates/kernels/decode/unpack_f16.cuh", ": 0x33333333u", ": 0x0f0f0f0fu"},
     {"q8_0", "tbq3_0", "templates/kernels/decode/unpack_f16.cuh", "? 0x07070707u", "? 0x0f0f0f0fu"},
     {"q8_0", "kv4", "templates/kernels/decode/unpack_f16.cuh", "? 0x0f0f0f0fu", "? 0x07070707u"},
