@@ -1,7 +1,7 @@
 """vLLM's paged cache: operations that store to it and attend to it, with vLLM's shapes and names (vLLM 0.33).
 
 A cache is [blocks, block_size, kv_heads, bytes] (NHD), or a transposed view of [blocks, kv_heads, block_size, bytes]
-(HND): strides are free. Caches of `turboquant_*`, `ultraquant_4bit`, `int8_per_token_head` and `fp8_per_token_head`
+(HND): strides are free. Caches of `turboquant_*`, `ultraquant_4bit` and `int4_`, `int8_` and `fp8_per_token_head`
 hold the bytes of K and of V of a token behind each other in one slot; the others are a cache of K and one of V. A slot
 is block * block_size + place; a negative one stores nothing.
 
@@ -30,17 +30,24 @@ CACHE_DTYPES = {
     "turboquant_k8v4": ("fp8_e4m3", "vllm_v4"), "turboquant_4bit_nc": ("vllm_k4_nc", "vllm_v4"),
     "turboquant_k3v4_nc": ("vllm_k3_nc", "vllm_v4"), "turboquant_3bit_nc": ("vllm_k3_nc", "vllm_v3"),
     "int8_per_token_head": ("vllm_int8_per_token_head",) * 2, "fp8_per_token_head": ("vllm_fp8_per_token_head",) * 2,
+    "int4_per_token_head": ("vllm_int4_per_token_head",) * 2,
     "ultraquant_4bit": ("vllm_ultraquant_k", "vllm_ultraquant_v"),
 }
 _TYPES = {torch.float16: "f16", torch.bfloat16: "bf16", torch.float32: "f32"}
 
 
-def _formats(kv_cache_dtype, dtype):
+def _formats(kv_cache_dtype, dtype, device):
+    """The formats of K and V. vLLM rotates int4_per_token_head in the type of the model, and on GPUs before sm_89 its
+    Triton has another 8-bit float for keys."""
     name = {torch.float16: "float16", torch.bfloat16: "bfloat16"}.get(dtype) if kv_cache_dtype == "auto" \
         else kv_cache_dtype
     if name not in CACHE_DTYPES:
         raise errors.UnsupportedError(f"kvjit does not serve the cache dtype {kv_cache_dtype!r}",
                                       [f"it serves {', '.join(CACHE_DTYPES)}"])
+    if name == "turboquant_k8v4" and device.type == "cuda" and torch.cuda.get_device_capability(device) < (8, 9):
+        return "vllm_k8_sm80", "vllm_v4"
+    if name == "int4_per_token_head" and dtype == torch.bfloat16:
+        return ("vllm_int4_per_token_head_bf16",) * 2
     return CACHE_DTYPES[name]
 
 
@@ -73,7 +80,8 @@ def _store(key, value, key_cache, value_cache, slot_mapping, kv_cache_dtype, sca
     tokens = slot_mapping.shape[0]
     if tokens == 0:
         return
-    spec = _spec(_formats(kv_cache_dtype, key.dtype), key.shape[2], key_cache.shape[1], 1, key.dtype, True, (), 0, 0.0)
+    formats = _formats(kv_cache_dtype, key.dtype, key.device)
+    spec = _spec(formats, key.shape[2], key_cache.shape[1], 1, key.dtype, True, (), 0, 0.0)
     cache = _cache(operators.program_of(spec, key.device), key_cache, value_cache, scales)
     operations.append(cache, key[None, :tokens], value[None, :tokens], slots=slot_mapping[None],
                       stream=operators.current_stream(key))
@@ -94,7 +102,7 @@ def reshape_and_cache_flash(key, value, key_cache, value_cache, slot_mapping, kv
 
 def turboquant_store(key, value, kv_cache, slot_mapping, kv_cache_dtype):
     """Stores tokens to a combined cache: bytes [blocks, block_size, kv_heads, slot]. It serves turboquant_*,
-    ultraquant_4bit, int8_per_token_head and fp8_per_token_head, whose slots have the bytes of K, then those of V."""
+    ultraquant_4bit and int4_, int8_ and fp8_per_token_head, whose slots have the bytes of K, then those of V."""
     _store(key, value, kv_cache, None, slot_mapping, kv_cache_dtype, (1.0, 1.0))
 
 
@@ -144,7 +152,7 @@ def paged_attention(output, query, key_cache, value_cache, block_table, seq_lens
     features = [] if is_decode else ["causal"]
     features += ["alibi"] if alibi_slopes is not None else []
     features += ["sinks"] if sinks is not None else []
-    formats = _formats(kv_cache_dtype, query.dtype)
+    formats = _formats(kv_cache_dtype, query.dtype, query.device)
     spec = _spec(formats, head_size, block_size, heads // kv_heads, query.dtype, is_decode, tuple(features),
                  sliding_window or 0, float(logits_soft_cap or 0))
     program = operators.program_of(spec, query.device)

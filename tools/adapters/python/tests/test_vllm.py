@@ -16,7 +16,8 @@ import kvjit.vllm as kv  # noqa: E402
 BLOCK, BLOCKS, KV_HEADS, HEADS, DIM = 16, 24, 2, 4, 128
 LENGTHS, QUERIES = [50, 33, 20, 64], [1, 5, 20, 1]  # a step, a part of a prompt, a prompt, a step
 SLOTS = {"turboquant_k8v4": 196, "turboquant_4bit_nc": 134, "turboquant_k3v4_nc": 118, "turboquant_3bit_nc": 102,
-         "int8_per_token_head": 264, "fp8_per_token_head": 264, "ultraquant_4bit": 136}
+         "int8_per_token_head": 264, "fp8_per_token_head": 264, "int4_per_token_head": 136,
+         "ultraquant_4bit": 136}
 
 
 class Batch:
@@ -65,7 +66,7 @@ def tensor(device, order, width, dtype=torch.uint8):
 
 def held(batch, cache_dtype, key_cache, value_cache, scales=(1.0, 1.0)):
     """What the cache holds of all tokens."""
-    spec = kv._spec(kv._formats(cache_dtype, batch.dtype), DIM, BLOCK, 1, batch.dtype, True, (), 0, 0.0)
+    spec = kv._spec(kv._formats(cache_dtype, batch.dtype, batch.k.device), DIM, BLOCK, 1, batch.dtype, True, (), 0, 0.0)
     cache = kv._cache(kvjit.torch.program_of(spec, batch.device), key_cache, value_cache, scales)
     return [kvjit.read(cache, side, torch.empty_like(batch.k)[None], slots=batch.slot_mapping[None])[0]
             for side in "kv"]
@@ -128,8 +129,8 @@ def test_negative_slots_store_nothing(device):
 
 def test_refusals(device):
     batch, cache = Batch(device), tensor(device, "NHD", 134)
-    with pytest.raises(kvjit.UnsupportedError, match="'int4_per_token_head'"):
-        kv.turboquant_store(batch.k, batch.v, cache, batch.slot_mapping, "int4_per_token_head")
+    with pytest.raises(kvjit.UnsupportedError, match="'octave_k3v4'"):
+        kv.turboquant_store(batch.k, batch.v, cache, batch.slot_mapping, "octave_k3v4")
     with pytest.raises(kvjit.ArrayError, match="a slot of 134 bytes; K and V take 196"):
         kv.turboquant_store(batch.k, batch.v, cache, batch.slot_mapping, "turboquant_k8v4")
     with pytest.raises(kvjit.ArrayError, match="workspace"):
