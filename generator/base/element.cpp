@@ -10,7 +10,7 @@ std::string_view to_string(Layout layout) {
 }
 
 std::string_view to_string(Element element) {
-  constexpr std::string_view kNames[] = {"f16", "bf16", "f32", "e4m3", "e5m2"};
+  constexpr std::string_view kNames[] = {"f16", "bf16", "f32", "e4m3", "e5m2", "e4m3b15"};
   return kNames[int(element)];
 }
 

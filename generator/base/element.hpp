@@ -7,7 +7,7 @@ namespace kvjit {
 
 // rows: whole blocks in token rows; planar: a plane of codes and a plane of scales; paged: a pool of pages.
 enum class Layout { rows, planar, paged };
-enum class Element { f16, bf16, f32, e4m3, e5m2 };  // e4m3 and e5m2 occur in caches only
+enum class Element { f16, bf16, f32, e4m3, e5m2, e4m3b15 };  // those of 8 bits occur in caches only
 
 std::string_view to_string(Layout layout);
 std::string_view to_string(Element element);

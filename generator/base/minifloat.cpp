@@ -81,6 +81,18 @@ std::uint8_t e5m2_from_float(float x) {
 
 float float_from_e5m2(std::uint8_t b) { return float_from_f16(std::uint16_t(b << 8)); }
 
+std::uint8_t e4m3b15_from_float(float x) {
+  if (std::isnan(x)) return 0x7E;
+  const float size = std::min(std::fabs(x), 1.75f);
+  // In steps of the lowest bit of the mantissa: those of numbers below 2^-14 are 2^-17.
+  const int exponent = std::max(size > 0 ? std::ilogb(size) : -14, -14);
+  const auto steps = unsigned(std::floor(std::ldexp(double(size), 3 - exponent) + 0.5));
+  return std::uint8_t((std::signbit(x) ? 0x80 : 0) | (steps + unsigned(exponent + 14) * 8));
+}
+
+// A binary16 has the same bias and one bit more of exponent.
+float float_from_e4m3b15(std::uint8_t b) { return float_from_f16(std::uint16_t((b & 0x80) << 8 | (b & 0x7F) << 7)); }
+
 std::uint8_t ue4m3_from_float(float x) {
   if (!(x > 0)) return 0;
   const int exponent = std::isinf(x) ? 8 : std::ilogb(x);

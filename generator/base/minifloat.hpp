@@ -20,6 +20,11 @@ float float_from_e4m3(std::uint8_t b);
 std::uint8_t e5m2_from_float(float x);
 float float_from_e5m2(std::uint8_t b);
 
+// Triton's fp8e4b15: the sign, four bits of exponent with a bias of 15, three of mantissa; no infinity and no NaN.
+// Numbers are rounded half up in magnitude, saturate at +-1.75, and keep the sign of 0; NaN becomes 1.75.
+std::uint8_t e4m3b15_from_float(float x);
+float float_from_e4m3b15(std::uint8_t b);
+
 // ggml's UE4M3 (ggml-impl.h): E4M3 without a sign, rounded half up on the dropped mantissa bit. Its writer takes the
 // exponent field 15 for an overflow, so 248 and above become 0x7E (448). Subnormals stay below 8 / 512. 0x7F decodes to
 // 0.

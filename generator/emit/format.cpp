@@ -2,13 +2,16 @@
 // formats/encode.cuh asks for, and the domain of formats/rotated_domain.cuh. A struct has tables, numbers and aliases
 // where the format differs from the defaults of those fragments. It has no code that computes.
 // SPDX-License-Identifier: MIT
+#include <algorithm>
+#include <numeric>
+
 #include "generator/emit/writer.hpp"
 
 namespace kvjit::emit {
 namespace {
 
 const char* number_type(Element element) {
-  constexpr const char* kNames[] = {"F16", "Bf16", "F32", "E4m3", "E5m2"};
+  constexpr const char* kNames[] = {"F16", "Bf16", "F32", "E4m3", "E5m2", "E4m3b15"};
   return kNames[int(element)];
 }
 std::string number_type(const Scale& scale) {
@@ -17,6 +20,7 @@ std::string number_type(const Scale& scale) {
   return std::string(kNames[int(scale.type)]) + kRoundings[int(scale.rounding)];
 }
 
+bool has_factor(const Scale& s) { return s.rule == ScaleRule::norm && s.factor > 0; }
 bool is_split(const Field& field) { return field.split > 0 && (field.bits != 4 || field.order != 0); }
 // Whether the encoder names something of templates/formats/scale_searches.cuh.
 bool has_rare_scale(const Scale& s) {
@@ -30,6 +34,7 @@ struct Places {
   int of(const Field& field) const { return is_planar ? field.plane_at : field.at; }
   std::string code_field(const Field& field) const {
     if (field.is_nibbles) return fmt::format("NibbleField<{}, {}>", of(field), field.bytes / 12);
+    if (field.step > 0) return fmt::format("TrellisField<{}, {}, {}>", of(field), field.bits, field.step);
     if (is_split(field))
       return fmt::format("SplitField<{}, {}, {}, {}, {:#x}>", of(field), field.bits, field.low, field.split,
                          field.order);
@@ -55,7 +60,7 @@ void write_codes(Writer& w, const Format& f, const Places& places, int index, co
   const bool is_table = s.kind == CodeKind::table;
   if (is_table) {
     w.line("KV_TABLE float k{}Values[{}] = {{\n    {}}};", type, s.values.size(), joined(s.values, real));
-    if (!s.is_grid)
+    if (!s.bounds.empty())
       w.line("KV_TABLE float k{}Bounds[{}] = {{\n    {}}};", type, s.bounds.size(), joined(s.bounds, real));
     if (!s.cell_codes.empty())
       w.line("KV_TABLE u8 k{}Cells[{}] = {{{}}};", type, s.cell_codes.size(),
@@ -74,9 +79,11 @@ void write_codes(Writer& w, const Format& f, const Places& places, int index, co
     return;
   }
   if (is_table) {
-    if (!s.is_grid) w.line("  static constexpr int kBounds = {};", s.bounds.size());
+    if (!s.bounds.empty()) w.line("  static constexpr int kBounds = {};", s.bounds.size());
+    if (s.is_trellis()) w.line("  static constexpr int kStep = {};", s.step_bits);
     w.line("  KV_DEVICE static float value(u32 code) {{ return k{}Values[code]; }}", type);
     if (s.is_grid) return w.line("}};\nusing {} = GridCodes<{}Data>;\n", type, type);
+    if (s.is_trellis()) return w.line("}};\nusing {} = TrellisCodes<{}Data>;\n", type, type);
     w.line("  KV_DEVICE static float bound(int i) {{ return k{}Bounds[i]; }}", type);
     w.line("  KV_DEVICE static u32 cell_code(int cell) {{ return {}; }}\n}};",
            s.cell_codes.empty() ? "u32(cell)" : fmt::format("k{}Cells[cell]", type));
@@ -110,12 +117,21 @@ std::string mask_words(const Format& f, const Section& outliers) {
   return joined(words, [](std::uint32_t word) { return fmt::format("{:#010x}", word); });
 }
 
+// Whether the scale of a group is not where its number says.
+bool has_scale_rows(const Format& f) {
+  const Field* const scale = f.field(FieldKind::scale);
+  return scale && scale->rows > 1;
+}
+
 bool has_outliers(const Format& f) { return int(f.sections.size()) > 1 + int(f.has_residual()); }
 
 }  // namespace
 
-void write_format(Writer& w, const Format& f, int head_dim, const std::string& type, bool is_planar,
-                  const Paging& paging) {
+namespace {
+
+// Writes a format without segments. row_unit: the widest store that the alignment of rows allows, in bytes.
+void write_whole_format(Writer& w, const Format& f, int head_dim, const std::string& type, bool is_planar, int row_unit,
+                        const Paging& paging) {
   const Places places{is_planar};
   w.line("// {}: {} bits a value, {} values in {} bytes", f.name, f.bits_per_value(), f.block, f.block_bytes);
   write_codes(w, f, places, 0, type + "Codes");
@@ -129,7 +145,7 @@ void write_format(Writer& w, const Format& f, int head_dim, const std::string& t
   w.line("  static constexpr int kStored = {}, kBlock = {}, kGroup = {};", f.stored_dim(head_dim), f.block,
          f.scale.group);
   w.line("  static constexpr int kCodeStride = {}, kScaleStride = {}, kRowUnit = {};",
-         is_planar ? f.code_bytes : f.block_bytes, is_planar ? f.scale_bytes : f.block_bytes, is_planar ? 4 : 2);
+         is_planar ? f.code_bytes : f.block_bytes, is_planar ? f.scale_bytes : f.block_bytes, row_unit);
   write_paging(w, paging);
   w.line("  using Codes = {}Codes;", type);
   if (has_outliers(f)) write_mask(w, f, places, type);
@@ -138,10 +154,12 @@ void write_format(Writer& w, const Format& f, int head_dim, const std::string& t
     w.line("  static constexpr bool kHasScale = true;");
     w.line("  static constexpr int kScaleAt = {};", places.of(*f.field(FieldKind::scale)));
     w.line("  using Number = {};", number_type(f.scale));
+    if (!has_scale_rows(f)) write_flag(w, "kHasUnalignedScales", bytes_of(f.scale.type) > row_unit);
+    if (has_scale_rows(f)) w.line("  static constexpr int kScaleRows = {};", f.field(FieldKind::scale)->rows);
   }
   if (f.has_zero_point())
-    w.line("  static constexpr u32 kZeroMask = {:#x};\n  static constexpr float kGain = {};",
-           (1u << f.codes().bits) - 1, real(f.gain()));
+    w.line("  static constexpr u32 kZeroMask = {:#x};\n  static constexpr float kGain = {};", f.zero_mask(),
+           real(f.gain()));
   if (f.stores_minimum()) {
     w.line("  static constexpr bool kHasMinimum = true;");
     w.line("  static constexpr int kMinimumAt = {};", places.of(*f.field(FieldKind::minimum)));
@@ -156,17 +174,70 @@ void write_format(Writer& w, const Format& f, int head_dim, const std::string& t
   w.line("}};\n");
 }
 
+// Names of a segment's structs: its format and its place in a row.
+std::string segment_name(const std::string& type, std::size_t index) { return fmt::format("{}Segment{}", type, index); }
+
+}  // namespace
+
+void write_format(Writer& w, const Format& f, int head_dim, const std::string& type, bool is_planar,
+                  const Paging& paging) {
+  const int row_unit = is_planar ? 4 : 2;
+  if (!f.has_segments()) return write_whole_format(w, f, head_dim, type, is_planar, row_unit, paging);
+  const Places places{is_planar};
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < f.segments.size(); ++i) {
+    const Segment& segment = f.segments[i];
+    const std::string name = segment_name(type, i);
+    const Field* const scales = f.field(FieldKind::segment_scales, int(i));
+    const int codes_at = places.of(*f.field(FieldKind::segment_codes, int(i))),
+              scales_at = scales ? places.of(*scales) : 0;
+    const int unit = std::gcd(row_unit, std::gcd(codes_at, scales_at));
+    write_whole_format(w, segment.format, segment.count, name + "Format", true, unit, {});
+    w.line("struct {} {{\n  using F = {}Format;", name, name);
+    w.line("  static constexpr int kFirst = {}, kCodesAt = {}, kScalesAt = {};\n}};", segment.first, codes_at,
+           scales_at);
+    names.push_back(name);
+  }
+  w.line("// {}: {} bits a value, {} values in {} bytes", f.name, f.bits_per_value(), f.block, f.block_bytes);
+  w.line("struct {} : FormatDefaults {{\n  static constexpr bool kIsPlanar = {}, kHasSegments = true;", type,
+         flag(is_planar));
+  w.line("  static constexpr int kStored = {0}, kBlock = {0}, kGroup = {0};", f.block);
+  w.line("  static constexpr int kCodeStride = {}, kScaleStride = {}, kRowUnit = {};",
+         is_planar ? f.code_bytes : f.block_bytes, is_planar ? f.scale_bytes : f.block_bytes, row_unit);
+  write_paging(w, paging);
+  w.line("  using Segments = List<{}>;\n}};\n", fmt::join(names, ", "));
+}
+
 void format_fragments(Writer& w, const Format& f, bool is_written) {
+  for (const Segment& segment : f.segments) format_fragments(w, segment.format, is_written);
+  if (f.has_segments()) return w.fragment(is_written ? "formats/segment_rows.cuh" : "formats/segments.cuh");
+  if (has_scale_rows(f)) w.fragment("formats/scale_rows.cuh");
+  if (is_written && bytes_of(f.scale.type) > 2) w.fragment("formats/unaligned_scales.cuh");
   if (std::any_of(f.fields.begin(), f.fields.end(), is_split)) w.fragment("formats/split_field.cuh");
   if (f.codes().is_grid || f.codes().rounding == Rounding::half_even || f.scale.rounding != ScaleRounding::usual)
     w.fragment("formats/roundings.cuh");
+  if (f.codes().is_trellis()) w.fragment(is_written ? "formats/trellis_rows.cuh" : "formats/trellis.cuh");
   if (is_written && has_rare_scale(f.scale)) w.fragment("formats/scale_searches.cuh");
+  if (f.codes().is_bias15()) w.fragment("formats/minifloat_bias15.cuh");
   if (f.has_zero_point()) w.fragment(is_written ? "formats/zero_points.cuh" : "formats/zero_point_rows.cuh");
   if (is_written && f.is_unnormalised) w.fragment("rotations/unnormalised_wht.cuh");
 }
 
 void write_encoder(Writer& w, const Format& f, const std::string& format, const std::string& type, bool is_planar,
                    const std::string& prefix) {
+  if (f.has_segments()) {
+    std::vector<std::string> names;
+    for (std::size_t i = 0; i < f.segments.size(); ++i) {
+      const std::string name = segment_name(type, i), segment = segment_name(format, i);
+      write_encoder(w, f.segments[i].format, segment + "Format", name + "Encoder", true, prefix);
+      w.line("struct {} : {} {{ using Encoder = {}Encoder; }};", name, segment, name);
+      names.push_back(name);
+    }
+    return w.line(
+        "struct {} : EncoderDefaults {{\n  using F = {};\n  using Rotation = {}Rotation;\n  using Segments = "
+        "List<{}>;\n}};\n",
+        type, format, prefix, fmt::join(names, ", "));
+  }
   constexpr const char* kRules[] = {"NoScale", "TensorScale", "Amax", "SignedMax", "Norm", "MinStep", "ZeroPoint"};
   constexpr const char* kRefinements[] = {"AsFound",  "Matched",  "LeastSquares",
                                           "Unbiased", "Weighted", "WeightedOrFound"};
@@ -176,16 +247,19 @@ void write_encoder(Writer& w, const Format& f, const std::string& format, const 
   w.line("  using F = {0};\n  using Rotation = {2};\n  using Projection = {1}Projection;", format, prefix,
          f.is_unnormalised ? fmt::format("UnnormalisedWht<{}RotationSigns>", prefix) : prefix + "Rotation");
   w.line("  static constexpr int kSpan = {};\n  static constexpr float kDivisor = {};", s.span, real(s.divisor));
-  const char* const rule = s.factor > 0      ? "AmaxTimes"
-                           : s.over_tensor   ? "AmaxSearch<true>"
-                           : s.is_searched() ? "AmaxSearch<false>"
-                                             : kRules[int(s.rule)];
+  const bool is_amax = s.rule == ScaleRule::amax;
+  const char* const rule = is_amax && s.factor > 0 ? "AmaxTimes"
+                           : s.over_tensor         ? "AmaxSearch<true>"
+                           : s.is_searched()       ? "AmaxSearch<false>"
+                                                   : kRules[int(s.rule)];
   const char* const division = s.is_searched()             ? "Over"
                                : f.has_zero_point()        ? "FromZeroPoint"
                                : s.rule != ScaleRule::norm ? kDivisions[int(s.division)]
                                : s.epsilon > 0             ? "NormWithEpsilon"
                                                            : "UnitVector";
-  w.line("  using Rule = {};\n  using Divide = {};\n  using Refine = {};", rule, division, kRefinements[int(s.refine)]);
+  const std::string refine = kRefinements[int(s.refine)];
+  w.line("  using Rule = {};\n  using Divide = {};\n  using Refine = {};", rule, division,
+         has_factor(s) ? "Times<" + refine + ">" : refine);
   if (s.least > 0 || f.has_zero_point())
     w.line("  static constexpr float {} = {};", f.has_zero_point() ? "kLeastStep" : "kLeast", real(s.least));
   if (s.factor > 0) w.line("  static constexpr float kFactor = {};", real(s.factor));
@@ -219,12 +293,20 @@ void write_writer_members(Writer& w, const Format& f, const std::string& format,
   for (const Field& field : f.fields)
     if (field.kind == FieldKind::pad && !is_planar)
       w.line("    kv::pad<{}, {}, {}>(to.codes);", format, field.at, field.bytes);
+    else if (field.kind == FieldKind::pad && field.in_scales)
+      w.line("    kv::pad<{}, {}, {}>(to.scales);", format, field.plane_at, field.bytes);
   w.line("  }}");
 }
 
 // Shared memory of a warp that packs a row (formats/pack.cuh): a byte for each code, one for each sign and one for each
 // bit of a stored mask, and two bytes that codes across words may read behind them.
 int writer_bytes(const Format& f, int head_dim) {
+  int most = 0;
+  for (const Segment& segment : f.segments) most = std::max(most, writer_bytes(segment.format, segment.count));
+  if (f.has_segments()) return most;
+  // templates/formats/trellis_rows.cuh: a word a value, two sets of costs, and a byte of choices a value and lane.
+  if (const Section& s = f.codes(); s.is_trellis())
+    return f.stored_dim(head_dim) * 4 + ((2 * 4) << (s.bits - s.step_bits)) + f.block * 32;
   const int arrays = 1 + int(f.has_residual() || f.field(FieldKind::residual_signs)) + int(f.stored_mask > 0);
   return ((f.stored_dim(head_dim) + 31) / 32 * 32 * arrays + 2 + 15) / 16 * 16;
 }

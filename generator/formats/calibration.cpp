@@ -84,6 +84,8 @@ Result<void> check_calibration(const Calibration& calibration, int head_dim, con
 }
 
 Result<Format> calibrated(Format format, const Calibration& calibration, const Where& where) {
+  if (format.has_segments())
+    return fail(Code::unsupported, fmt::format("'{}' has segments, which no calibration serves", format.name), where);
   const auto is_one = [](double v) { return v == 1; };
   if (!std::all_of(calibration.channels.begin(), calibration.channels.end(), is_one))
     format.channels = calibration.channels;

@@ -19,12 +19,20 @@ void derive(Format& f) {
   if (f.scale.group == 0) f.scale.group = f.block;
   if (f.scale.span == 0) f.scale.span = f.scale.group;
   const int scales = f.block / f.scale.group;
+  const auto blocks = [&](const Field& field) {
+    const Segment& segment = f.segments[std::size_t(field.section)];
+    return segment.count / segment.format.block;
+  };
   f.block_bytes = f.code_bytes = f.scale_bytes = 0;
   for (Field& field : f.fields) {
     switch (field.kind) {
       case FieldKind::codes: {
         const Section& section = f.sections[std::size_t(field.section)];
         field.bytes = (section.count(f.block) * field.bits + 7) / 8;
+        // Whole pairs of bytes, so that blocks in a row stay aligned to two bytes.
+        if (section.is_trellis())
+          field.step = section.step_bits,
+          field.bytes = (section.bits + (section.count(f.block) - 1) * field.step + 15) / 16 * 2;
         break;
       }
       case FieldKind::residual_signs:
@@ -40,10 +48,19 @@ void derive(Format& f) {
       case FieldKind::residual_norm:
         field.bytes = scales * 2;
         break;
+      case FieldKind::segment_codes:
+        field.bytes = blocks(field) * f.segments[std::size_t(field.section)].format.code_bytes;
+        break;
+      case FieldKind::segment_scales:
+        field.bytes = blocks(field) * f.segments[std::size_t(field.section)].format.scale_bytes;
+        break;
       case FieldKind::pad:
+      case FieldKind::foreign:
         break;
     }
-    int* const plane = field.is_code() ? &f.code_bytes : field.kind == FieldKind::pad ? nullptr : &f.scale_bytes;
+    int* const plane = field.is_code()                                    ? &f.code_bytes
+                       : field.kind == FieldKind::pad && !field.in_scales ? nullptr
+                                                                          : &f.scale_bytes;
     field.at = f.block_bytes;
     f.block_bytes += field.bytes;
     if (plane) field.plane_at = *plane, *plane += field.bytes;
@@ -66,6 +83,19 @@ const Field* Format::field(FieldKind kind) const {
   return found == fields.end() ? nullptr : &*found;
 }
 
+const Field* Format::field(FieldKind kind, int section) const {
+  const auto found = std::find_if(fields.begin(), fields.end(),
+                                  [&](const Field& f) { return f.kind == kind && f.section == section; });
+  return found == fields.end() ? nullptr : &*found;
+}
+
+int Format::read_bytes() const {
+  int end = 0;
+  for (const Field& field : fields)
+    if (field.kind != FieldKind::foreign) end = field.at + field.bytes;
+  return end;
+}
+
 std::vector<double> values_by_cell(const Section& section) {
   if (section.cell_codes.empty()) return section.values;
   std::vector<double> values;
@@ -81,7 +111,7 @@ std::vector<int> sign_magnitude_codes(std::size_t count) {
 }
 
 double int8_step(const Section& section) {
-  if (section.kind == CodeKind::plain) return 0;
+  if (section.kind == CodeKind::plain || section.is_trellis()) return 0;
   if (section.kind == CodeKind::uniform) return section.max_code - section.offset <= 127 && section.offset <= 128;
   double largest = 0;
   for (const double v : section.values) largest = std::max(largest, std::fabs(v));
@@ -98,6 +128,13 @@ double int8_step(const Section& section) {
 
 Result<void> check_head_dim(const Format& f, int head_dim, const Where& where) {
   if (f.is_padded && head_dim > 0) return {};
+  if (f.has_segments() && head_dim != f.block) {
+    std::vector<std::string> notes;
+    for (const int head : f.heads) notes.push_back(fmt::format("heads of {} channels work", head));
+    return fail(Code::bad_input,
+                fmt::format("'{}' is a record of whole heads, and none has {} channels", f.name, head_dim), where,
+                std::move(notes));
+  }
   struct Granule {
     const char* name;
     int size;

@@ -8,6 +8,7 @@
 // by which files state the axes.
 // SPDX-License-Identifier: MIT
 #pragma once
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -42,15 +43,21 @@ struct Section {
   CodeKind kind = CodeKind::plain;
   Element element = Element::f16;  // plain: the type of the numbers
   int bits = 16;                   // bits of a code or of an element
-  bool twos_complement = false;    // the stored bits are code - 2^(bits-1) as a signed integer (q8_0)
-  std::vector<double> values;      // table: the value of each code in units of the scale, as float32 numbers
-  bool is_grid = false;            // table: code = round-half-even(v * h + h), h = max_code / 2; there are no bounds
-  std::vector<double> bounds;      // table: between cells, ascending, as float32; v == bound is in the upper cell
-  std::vector<int> cell_codes;     // table: the code of each cell where codes do not ascend (E2M1); empty: they ascend
-  int offset = 0;                  // uniform: the code that means 0
-  int max_code = 0;                // the largest code that is produced
+  // table: 0, or the bits that a value adds to the state of a trellis. Then the code of value i is the state behind it:
+  // bits i * step_bits and up of the stored stream, of which neighbouring codes share all but step_bits bits.
+  int step_bits = 0;
+  bool twos_complement = false;  // the stored bits are code - 2^(bits-1) as a signed integer (q8_0)
+  std::vector<double> values;    // table: the value of each code in units of the scale, as float32 numbers
+  bool is_grid = false;          // table: code = round-half-even(v * h + h), h = max_code / 2; there are no bounds
+  std::vector<double> bounds;    // table: between cells, ascending, as float32; v == bound is in the upper cell
+  std::vector<int> cell_codes;   // table: the code of each cell where codes do not ascend (E2M1); empty: they ascend
+  int offset = 0;                // uniform: the code that means 0
+  int max_code = 0;              // the largest code that is produced
   Rounding rounding = Rounding::bounds;
 
+  bool is_bias15() const { return kind == CodeKind::plain && element == Element::e4m3b15; }
+  bool is_trellis() const { return step_bits > 0; }
+  bool is_wide() const { return bits > 8 && !is_trellis(); }                            // numbers of 16 or 32 bits
   int count(int block) const { return members.empty() ? block : int(members.size()); }  // codes a block
   int channel(int k) const { return members.empty() ? k : members[std::size_t(k)]; }    // channel of code k
 };
@@ -98,7 +105,7 @@ int bytes_of(ScaleType type);
 // How a scale is rounded to its type.
 enum class ScaleRounding {
   usual,   // e8m0: down; other types: as ScaleType says
-  up,      // e8m0, e4m3: to the least number that is not smaller; 448 saturates
+  up,      // e8m0, e4m3: to the least number that is not smaller; 448 saturates. f32: to a power of two, as e8m0
   nearest  // e8m0: 2^floor(log2 d + 1/2)
 };
 
@@ -108,10 +115,12 @@ struct Scale {
   ScaleType type = ScaleType::f16;
   ScaleRounding rounding = ScaleRounding::usual;
   Division division = Division::reciprocal;
-  int group = 0;               // how many values share one stored scale: the block, or less
-  int span = 0;                // how many values d is found over: the group, or several blocks that repeat the scale
-  double divisor = 1;          // of the rules amax, signed_max, min_step and zero_point
-  double factor = 0;           // amax: if above 0, d = max|x| * factor, a float32 product, instead of the quotient
+  int group = 0;       // how many values share one stored scale: the block, or less
+  int span = 0;        // how many values d is found over: the group, or several blocks that repeat the scale
+  double divisor = 1;  // of the rules amax, signed_max, min_step and zero_point
+  // amax: if above 0, d = max|x| * factor, a float32 product, instead of the quotient. norm: if above 0, the refined
+  // scale is multiplied by it.
+  double factor = 0;
   std::vector<double> search;  // amax: divisors tried behind `divisor`; one of less squared error is taken (4 over 6)
   bool over_tensor = false;  // amax: values are code * d * the caller's number for the tensor, and d is found for that
   double epsilon = 0;        // norm: codes are those of x / (|x| + epsilon), for tiny x too
@@ -146,18 +155,22 @@ enum class FieldKind {
   residual_norm,   // the norm of the residual of each scale group, in f16
   residual_signs,  // a bit a value, which is written and never read
   mask,            // a bit a value: its code is among those of the outliers
-  pad              // zeros
+  pad,             // zeros
+  segment_codes,   // codes of a segment, block after block
+  segment_scales,  // what else the blocks of a segment store, block after block
+  foreign          // bytes of a segment that the head does not have: neither read nor written
 };
 
 // A field of a stored block. Offsets and sizes are derived, except the size of a pad.
 struct Field {
   FieldKind kind = FieldKind::codes;
-  int section = 0;  // codes: the index of their section
+  int section = 0;  // codes: the index of their section; of a segment: its index
   int bits = 0,     // codes: the field holds bits low .. low + bits - 1 of each code
       low = 0;
   // codes: 0 is a little-endian bit stream. h: codes have 1, 2 or 4 bits, and byte j of a span of 8 h / bits elements
   // has elements j, j + h, j + 2 h, ...
   int split = 0;
+  int step = 0;  // codes: bits from one code to the next where codes overlap (a trellis); 0: they do not
   // The split parts (element / h in the span) of a byte from its lowest bits on, four bits a part: 0x3120 has j,
   // j + 2 h, j + h, j + 3 h. 0: parts ascend.
   unsigned order = 0;
@@ -166,10 +179,21 @@ struct Field {
   // bits of codes 8..15. The second word has codes 16..23 and the top bits of codes 24..31. Each nibble of the third
   // word has the low two bits of a code of 8..15, and above them those of a code of 24..31.
   bool is_nibbles = false;
-  int at = 0,        // bytes from the start of the block, in layout rows
-      bytes = 0;     // size
-  int plane_at = 0;  // bytes from the start of the block's part of the plane (codes or scales), in layout planar
-  bool is_code() const { return kind == FieldKind::codes || kind == FieldKind::residual_signs; }
+  // scale: scale s of n is at place s % rows * (n / rows) + s / rows, as if a table of `rows` columns were stored by
+  // columns.
+  int rows = 1;
+  bool in_scales = false;  // pad, foreign: the bytes belong to the plane of scales, in layout planar
+  int at = 0,              // bytes from the start of the block, in layout rows
+      bytes = 0;           // size
+  int plane_at = 0;        // bytes from the start of the block's part of the plane (codes or scales), in layout planar
+  // Whether the field belongs to the plane of codes, in layout planar.
+  bool is_code() const {
+    return kind == FieldKind::codes || kind == FieldKind::residual_signs || kind == FieldKind::segment_codes ||
+           (kind == FieldKind::foreign && !in_scales);
+  }
+  int scale_place(int s, int count) const { return s % rows * (count / rows) + s / rows; }
+
+  int stride() const { return step > 0 ? step : bits; }  // bits from one code to the next, without `split`
 
   // The place of bit `bit` of the field's part of code k, in bits from the start of the field.
   int bit_of(int k, int bit = 0) const {
@@ -178,7 +202,7 @@ struct Field {
       if (k % 16 >= 8 && bit < 2) return 32 * (2 * groups + group) + 4 * nibble + 2 * half + bit;
       return 32 * (half * groups + group) + 4 * nibble + (k % 16 < 8 ? bit : 3);
     }
-    if (split == 0) return k * bits + bit;
+    if (split == 0) return k * stride() + bit;
     const int parts = 8 / bits, part = k / split % parts;
     return (k / (parts * split) * split + k % split) * 8 + position_of(part) * bits + bit;
   }
@@ -190,6 +214,8 @@ struct Field {
   }
 };
 
+struct Segment;
+
 struct Format {
   std::string name;  // the variant key, which is the stem of the file's name; of inline formats: made of their numbers
   std::string title, source;
@@ -198,8 +224,12 @@ struct Format {
   bool is_per_head = false;          // a size in the file follows from head_dim: the format is made for each head_dim
   int block = 1;                     // values of a stored block
   std::vector<Section> sections;     // the codes; then those of outliers; then the signs of a residual
-  int residual_section = -1;         // index of the signs of the residual; -1: there is none
-  int stored_mask = 0;               // outliers a block where each block stores its own mask; 0: no stored mask
+  // Ranges of channels, in order, which have formats of their own. Then the block is the whole head, `sections` has the
+  // codes of the first segment, and `fields` say where the codes and scales of each segment are.
+  std::vector<Segment> segments;
+  std::vector<int> heads;     // of segments: the head sizes that the record serves, the largest last
+  int residual_section = -1;  // index of the signs of the residual; -1: there is none
+  int stored_mask = 0;        // outliers a block where each block stores its own mask; 0: no stored mask
   Scale scale;
   Residual residual;
   Rotation rotation;             // of kind none where values are not rotated
@@ -217,9 +247,11 @@ struct Format {
       scale_bytes = 0;  // its part of the scales plane
 
   const Section& codes() const { return sections.front(); }
+  bool has_segments() const;
   bool has_scale() const { return scale.rule != ScaleRule::none && scale.rule != ScaleRule::tensor; }
   bool has_tensor_scale() const { return scale.rule == ScaleRule::tensor || scale.over_tensor; }
   bool has_zero_point() const { return scale.rule == ScaleRule::zero_point; }
+  std::uint32_t zero_mask() const { return (1u << codes().bits) - 1; }  // the bits of a scale that have a zero point
   bool stores_minimum() const { return scale.rule == ScaleRule::min_step; }
   // Whether a number of each group is added to its values: the minimum, or what the zero point stands for.
   bool has_minimum() const { return stores_minimum() || has_zero_point(); }
@@ -238,8 +270,18 @@ struct Format {
   long long row_bytes(long long n) const { return n / block * block_bytes; }
   // Bytes of one head of one token.
   long long head_bytes(int head_dim) const { return row_bytes(stored_dim(head_dim)); }
-  const Field* field(FieldKind kind) const;  // the first field of a kind, or null
+  const Field* field(FieldKind kind) const;               // the first field of a kind, or null
+  const Field* field(FieldKind kind, int section) const;  // that of a section, or of a segment
+  // Bytes of a row that a reader needs: without foreign bytes at its end.
+  int read_bytes() const;
 };
+
+// Channels first .. first + count - 1 of a head, as whole blocks of a format.
+struct Segment {
+  int first = 0, count = 0;
+  Format format;
+};
+inline bool Format::has_segments() const { return !segments.empty(); }
 
 // The values of a codebook in ascending order, whatever their codes are.
 std::vector<double> values_by_cell(const Section& section);

@@ -29,6 +29,7 @@ std::vector<double> mirrored(const std::vector<double>& positive, bool with_zero
 }  // namespace
 
 void FormatReader::codebook(schema::Table& book, Section& section) {
+  if (section.is_trellis()) return trellis_codebook(book, section);
   enum class Rule { listed, lloyd_max, lloyd_max_sphere, e2m1, grid } rule = Rule::listed;
   book.read("rule", rule,
             schema::Names<Rule>{{Rule::lloyd_max, "lloyd_max"},
@@ -74,6 +75,19 @@ void FormatReader::codebook(schema::Table& book, Section& section) {
   }
   listed_codebook(book, section, unit);
   order_codes(book, section);
+}
+
+// The entries of a trellis: one for each state, in any order.
+void FormatReader::trellis_codebook(schema::Table& book, Section& section) {
+  for (const char* key : {"values", "unit"}) book.require(key);
+  book.read("values", section.values);
+  Unit unit = Unit::listed;
+  book.read("unit", unit, schema::Names<Unit>{{Unit::listed, "inv_sqrt"}, {Unit::normal, "normal"}});
+  const std::size_t count = std::size_t(1) << section.bits;
+  if (section.values.size() != count)
+    book.complain(book.where("values"), fmt::format("the codebook has {} values, but a trellis of {} state bits has {}",
+                                                    section.values.size(), section.bits, count));
+  scale_down(unit == Unit::normal ? std::sqrt(double(f_.scale.span)) : 1, section.values);
 }
 
 void FormatReader::listed_codebook(schema::Table& book, Section& section, Unit unit) {

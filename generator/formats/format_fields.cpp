@@ -60,6 +60,7 @@ void FormatReader::fields(schema::Table& top) {
       field.section = named("codes") ? 0 : named("outliers") ? 1 : f_.residual_section;
       const Section& section = f_.sections[std::size_t(field.section)];
       field.bits = section.bits;
+      if (section.is_trellis()) field.step = section.step_bits;
       table.read("low", field.low, {0, section.bits - 1});
       table.read("bits", field.bits, {1, section.bits - field.low});
       table.read("split", field.split, {1, 2048});
@@ -72,7 +73,9 @@ void FormatReader::fields(schema::Table& top) {
       if (table.find("nibbles_from") && !field.is_nibbles)
         table.complain(table.where("nibbles_from"), "'nibbles_from' belongs to 'nibbles = true'");
       field.is_nibbles = field.is_nibbles && section.count(f_.block) >= least;
-      if (section.count(f_.block) * field.bits % 8)
+      if (field.step > 0 && (field.bits != section.bits || field.split || field.is_nibbles))
+        table.complain(node.where, "one field has the stream of a trellis");
+      if (field.step == 0 && section.count(f_.block) * field.bits % 8)
         table.complain(node.where,
                        fmt::format("{} codes of {} bits do not fill whole bytes", section.count(f_.block), field.bits));
     } else if (named("pad")) {

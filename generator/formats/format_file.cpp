@@ -17,14 +17,20 @@ namespace {
 // limited.
 constexpr const char *kHeadDim = "head_dim", *kPowerOfTwo = "power_of_two", *kPowerTo128 = "power_of_two_to_128";
 constexpr schema::Range kSizes{1, 4096};
+// What a format without segments may state of all channels.
+constexpr const char* kWholeFormatKeys[] = {"block", "zero_bytes", "padding",  "codes",   "codebook",
+                                            "scale", "rotation",   "outliers", "residual"};
 
 }  // namespace
 
 void FormatReader::codes(schema::Table& codes, Section& section) {
+  enum class Kind { plain, uniform, table, trellis } kind = Kind::plain;
   codes.require("kind");
   codes.read(
-      "kind", section.kind,
-      schema::Names<CodeKind>{{CodeKind::plain, "plain"}, {CodeKind::uniform, "uniform"}, {CodeKind::table, "table"}});
+      "kind", kind,
+      schema::Names<Kind>{
+          {Kind::plain, "plain"}, {Kind::uniform, "uniform"}, {Kind::table, "table"}, {Kind::trellis, "trellis"}});
+  section.kind = kind == Kind::plain ? CodeKind::plain : kind == Kind::uniform ? CodeKind::uniform : CodeKind::table;
   if (section.kind == CodeKind::plain) {
     codes.require("element");
     codes.read("element", section.element,
@@ -32,10 +38,12 @@ void FormatReader::codes(schema::Table& codes, Section& section) {
                                       {Element::bf16, "bf16"},
                                       {Element::f32, "f32"},
                                       {Element::e4m3, "e4m3"},
-                                      {Element::e5m2, "e5m2"}});
+                                      {Element::e5m2, "e5m2"},
+                                      {Element::e4m3b15, "e4m3b15"}});
     section.bits = section.element == Element::f32 ? 32 : section.element >= Element::e4m3 ? 8 : 16;
     return;
   }
+  if (kind == Kind::trellis) return trellis(codes, section);
   codes.require("bits");
   codes.read("bits", section.bits, schema::kBits);
   codes.read("twos_complement", section.twos_complement);
@@ -48,6 +56,18 @@ void FormatReader::codes(schema::Table& codes, Section& section) {
           {Rounding::half_up, "half_up"}, {Rounding::half_away, "half_away"}, {Rounding::half_even, "half_even"}});
   codes.read("offset", section.offset, {0, section.max_code});
   codes.read("max_code", section.max_code, {1, section.max_code});
+}
+
+// Reads the sizes of a trellis. Writers keep 2^(state_bits - 5) states a lane, and the choices between the states that
+// lead to them in a byte.
+void FormatReader::trellis(schema::Table& codes, Section& section) {
+  for (const char* key : {"state_bits", "step_bits"}) codes.require(key);
+  section.step_bits = 1;
+  codes.read("state_bits", section.bits, {6, 9});
+  codes.read("step_bits", section.step_bits, {1, 4});
+  section.max_code = (1 << section.bits) - 1;
+  if (section.bits - section.step_bits < 5)
+    codes.complain(codes.where("step_bits"), "'state_bits' is at least 5 more than 'step_bits'");
 }
 
 // Reads a size: a number, or a word that stands for one.
@@ -190,15 +210,17 @@ void FormatReader::check_zero_point(schema::Table& scale) {
 void FormatReader::check_amax_keys(schema::Table& scale) {
   const Scale& s = f_.scale;
   const bool is_refined = s.refine != Refine::none;
-  for (const char* key : {"factor", "search", "over"})
+  for (const char* key : {"search", "over"})
     if (scale.find(key) && s.rule != ScaleRule::amax)
       scale.complain(scale.where(key), fmt::format("'{}' belongs to rule = \"amax\"", key));
+  if (scale.find("factor") && s.rule != ScaleRule::amax && s.rule != ScaleRule::norm)
+    scale.complain(scale.where("factor"), "'factor' belongs to rule = \"amax\", or to a rule of norms");
   if (scale.find("search") && (scale.find("divisor") || scale.find("factor")))
     scale.complain(scale.where("search"), "'search' lists the divisors: there is no other divisor, and no factor");
   if (scale.find("search") && (s.search.empty() || s.search.size() > 3 || is_refined))
     scale.complain(scale.where("search"), "'search' lists two to four divisors, and the scale is not refined");
   if (scale.find("factor") && (scale.find("divisor") || s.over_tensor || s.factor <= 0))
-    scale.complain(scale.where("factor"), "'factor' is above 0 and takes the place of a divisor");
+    scale.complain(scale.where("factor"), "'factor' is above 0, and there is no divisor beside it");
   if ((!s.search.empty() || s.over_tensor) && s.division != Division::reciprocal)
     scale.complain(scale.where("division"), "with 'search' and 'over' values are multiplied by a reciprocal");
   if (s.factor > 0 && s.division == Division::ratio)
@@ -206,10 +228,10 @@ void FormatReader::check_amax_keys(schema::Table& scale) {
   if (s.over_tensor && is_refined) scale.complain(scale.where("over"), "a scale over scales is not refined");
   if (scale.find("epsilon") && (s.rule != ScaleRule::norm || s.epsilon <= 0))
     scale.complain(scale.where("epsilon"), "'epsilon' is above 0 and is added to a norm");
-  if (s.rounding != ScaleRounding::usual && s.type != ScaleType::e8m0 &&
-      !(s.type == ScaleType::e4m3 && s.rounding == ScaleRounding::up))
+  const bool is_rounded_up = s.rounding == ScaleRounding::up && (s.type == ScaleType::e4m3 || s.type == ScaleType::f32);
+  if (s.rounding != ScaleRounding::usual && s.type != ScaleType::e8m0 && !is_rounded_up)
     scale.complain(scale.where("rounding"),
-                   "scales in e8m0 are rounded \"up\" or to \"nearest\", those in e4m3 \"up\"");
+                   "scales in e8m0 are rounded \"up\" or to \"nearest\", those in e4m3 and f32 \"up\"");
 }
 
 Result<void> FormatReader::rotation(schema::Table& rotation) {
@@ -238,6 +260,17 @@ Result<void> FormatReader::rotation(schema::Table& rotation) {
   return {};
 }
 
+// What a trellis runs over is one block, whose values one warp encodes together.
+void FormatReader::check_trellis(schema::Table& top) {
+  const Scale& s = f_.scale;
+  const Where where = top.where("codes");
+  if (s.rule != ScaleRule::norm || s.group != f_.block || s.span != f_.block || s.renormalise)
+    top.complain(where, "a trellis has one norm for each block: [scale] rule = \"corrected_norm\", for one");
+  if (f_.block % 32 != 0 || f_.block > 256) top.complain(where, "a trellis runs over blocks of 32 to 256 values");
+  if (f_.sections.size() > 1 || f_.zero_bytes || f_.rounds_to_bf16)
+    top.complain(where, "a trellis has all values of a block: no outliers, no residual, and no rounding before it");
+}
+
 void FormatReader::names(schema::Table& top, const std::string& file) {
   f_.name = std::filesystem::path(file).stem().string();
   // The name becomes part of identifiers and file names.
@@ -252,26 +285,15 @@ void FormatReader::names(schema::Table& top, const std::string& file) {
   top.read("also", f_.also);
 }
 
-Result<Format> FormatReader::read(std::string_view toml_text, const std::string& file) {
-  KV_TRY(root, schema::parse(toml_text, file));
-  schema::Table top(&root, "a format", {file});
-  names(top, file);
-  for (const char* key : {"title", "block", "fields", "codes"}) top.require(key);
-  f_.block = size(top, "block", 1);
-  top.read("zero_bytes", f_.zero_bytes);
-  top.read("padding", f_.is_padded, schema::Names<bool>{{true, "zero"}});
+// Reads [codes], [codebook] and [scale], at the top of a file or in a segment.
+Result<void> FormatReader::coding(schema::Table& top) {
   schema::Table codes_table = top.table("codes"), book = top.table("codebook"), scale_table = top.table("scale");
-  schema::Table rotation_table = top.table("rotation"), accept = top.table("accept");
-  schema::Table outliers_table = top.table("outliers"), residual_table = top.table("residual");
-  top.takes_items("fields", schema::Node::Kind::table);
-  top.find("fields");
   KV_CHECK(top.done());
   codes(codes_table, f_.sections.emplace_back());
   KV_CHECK(codes_table.done());
 
   const CodeKind kind = f_.codes().kind;
-  if (kind != CodeKind::plain)
-    for (const char* key : {"scale", "accept"}) top.require(key);
+  if (kind != CodeKind::plain) top.require("scale");
   if (kind == CodeKind::table)
     top.require("codebook");
   else if (book.exists())
@@ -282,10 +304,39 @@ Result<Format> FormatReader::read(std::string_view toml_text, const std::string&
   if (scale_table.exists()) scale(scale_table);
   KV_CHECK(scale_table.done());
   if (book.exists()) codebook(book, f_.sections[0]);
-  KV_CHECK(book.done());
+  return book.done();
+}
+
+Result<Format> FormatReader::read(std::string_view toml_text, const std::string& file) {
+  KV_TRY(root, schema::parse(toml_text, file));
+  schema::Table top(&root, "a format", {file});
+  names(top, file);
+  for (const char* key : {"title", "fields"}) top.require(key);
+  for (const char* key : {"block", "codes"}) top.require(key, "segments");
+  for (const char* key : kWholeFormatKeys) top.find(key);
+  top.takes_items("segments", schema::Node::Kind::table);
+  top.takes_items("fields", schema::Node::Kind::table);
+  if (const schema::Node* const list = top.find("segments")) {
+    for (const char* key : kWholeFormatKeys)
+      if (const schema::Node* const node = top.find(key))
+        top.complain(node->where,
+                     fmt::format("'{}' does not go with [[segments]], which have formats of their own", key));
+    KV_CHECK(segments(top, *list));
+    return std::move(f_);
+  }
+  f_.block = size(top, "block", 1);
+  top.read("zero_bytes", f_.zero_bytes);
+  top.read("padding", f_.is_padded, schema::Names<bool>{{true, "zero"}});
+  schema::Table rotation_table = top.table("rotation"), accept = top.table("accept");
+  schema::Table outliers_table = top.table("outliers"), residual_table = top.table("residual");
+  top.find("fields");
+  KV_CHECK(coding(top));
+  if (f_.codes().kind != CodeKind::plain) top.require("accept");
+  KV_CHECK(top.done());
   KV_CHECK(rotation(rotation_table));
   if (outliers_table.exists()) KV_CHECK(outliers(outliers_table));
   if (residual_table.exists()) KV_CHECK(residual(residual_table));
+  if (f_.codes().is_trellis()) check_trellis(top);
   fields(top);
   KV_CHECK(top.done());  // Report a wrong field first: it explains what check_fields would find missing.
   check_fields(top);

@@ -26,21 +26,30 @@ class FormatReader {
   void names(schema::Table& top, const std::string& file);
   int size(schema::Table& table, const char* key, int otherwise);  // a number or "head_dim"
   void codes(schema::Table& codes, Section& section);
+  void trellis(schema::Table& codes, Section& section);
+  void check_trellis(schema::Table& top);
   void scale(schema::Table& scale);
   void check_scale(schema::Table& scale);
   void check_zero_point(schema::Table& scale);
   void check_amax_keys(schema::Table& scale);
   Result<void> rotation(schema::Table& rotation);
+  Result<void> coding(schema::Table& top);
   // In format_codebook.cpp:
   void codebook(schema::Table& book, Section& section);
   void listed_codebook(schema::Table& book, Section& section, Unit unit);
   void order_ties(schema::Table& book, Section& section);
   void order_codes(schema::Table& book, Section& section);
   void steps_codebook(schema::Table& book, Section& section);
+  void trellis_codebook(schema::Table& book, Section& section);
   // In format_sections.cpp:
   Result<void> outliers(schema::Table& outliers);
   void mask_words(schema::Table& outliers, const schema::Node& mask, std::vector<bool>& is_outlier);
   Result<void> residual(schema::Table& residual);
+  // In format_segments.cpp:
+  Result<void> segments(schema::Table& top, const schema::Node& list);
+  Result<Segment> segment(const schema::Node& node, int first);
+  void segment_fields(schema::Table& top);
+  void check_segment_places(schema::Table& top);
   // In format_fields.cpp:
   void fields(schema::Table& top);
   void split(schema::Table& table, Field& field, int count);

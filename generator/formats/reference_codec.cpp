@@ -73,7 +73,7 @@ unsigned scale_bits(const Scale& scale, double d) {
     case ScaleType::e8m0:
       return is_usual ? e8m0_from_float(float(d)) : e8m0_rounded(float(d), scale.rounding);
     case ScaleType::f32:
-      return std::bit_cast<std::uint32_t>(float(d));
+      return is_usual ? std::bit_cast<std::uint32_t>(float(d)) : e8m0_rounded(float(d), scale.rounding) << 23;
   }
   return 0;
 }
@@ -108,6 +108,8 @@ unsigned element_bits(Element element, double x) {
       return e4m3_from_float(float(x));
     case Element::e5m2:
       return e5m2_from_float(float(x));
+    case Element::e4m3b15:
+      return e4m3b15_from_float(float(x));
   }
   return 0;
 }
@@ -124,6 +126,8 @@ double element_value(Element element, unsigned bits) {
       return float_from_e4m3(std::uint8_t(bits));
     case Element::e5m2:
       return float_from_e5m2(std::uint8_t(bits));
+    case Element::e4m3b15:
+      return float_from_e4m3b15(std::uint8_t(bits));
   }
   return 0;
 }
@@ -199,16 +203,49 @@ double levels_square(const Format& f, const Span& span) {  // <C, C>
   return sum;
 }
 
+// Finds the states of the path of least squared error through a trellis: Viterbi's algorithm. Costs are float32; of
+// equal ones the lowest state wins. Any state may come before the first value.
+std::vector<unsigned> trellis_path(const Section& s, const std::vector<float>& x) {
+  const std::size_t states = s.values.size(), joins = std::size_t(1) << s.step_bits, groups = states / joins;
+  std::vector<float> cost(states), least(groups);
+  std::vector<std::uint8_t> choices(x.size() * groups);  // which of the `joins` states before led to a group
+  for (std::size_t t = 0; t < x.size(); ++t) {
+    for (std::size_t group = 0; group < groups; ++group) {
+      std::size_t best = 0;
+      for (std::size_t i = 1; i < joins; ++i)
+        if (cost[group * joins + i] < cost[group * joins + best]) best = i;
+      least[group] = cost[group * joins + best], choices[t * groups + group] = std::uint8_t(best);
+    }
+    for (std::size_t state = 0; state < states; ++state) {
+      const float miss = x[t] - float(s.values[state]);
+      cost[state] = least[state % groups] + miss * miss;
+    }
+  }
+  std::size_t state = 0;
+  for (std::size_t i = 1; i < states; ++i)
+    if (cost[i] < cost[state]) state = i;
+  std::vector<unsigned> path(x.size());
+  for (std::size_t t = x.size(); t-- > 0;) {
+    path[t] = unsigned(state);
+    const std::size_t group = state % groups;
+    state = group * joins + choices[t * groups + group];
+  }
+  return path;
+}
+
 // Encodes a span by a norm rule, in double. y holds the rotated values.
 void encode_norm(const Format& f, const double* y, Span& span) {
   double squares = 0;
   for (std::size_t i = 0; i < span.codes.size(); ++i) squares += y[i] * y[i];
   const double norm = std::sqrt(squares);
   const double inverse = f.scale.epsilon > 0 ? 1 / (norm + f.scale.epsilon) : norm > kTinyNorm ? 1 / norm : 0;
+  std::vector<float> unit(span.codes.size());
   for (std::size_t i = 0; i < span.codes.size(); ++i) {
     const Section& s = section_of(f, span, i);
-    span.codes[i] = code_of_cell(s, code_of(y[i] * inverse, s.bounds));
+    unit[i] = float(y[i] * inverse);
+    if (!s.is_trellis()) span.codes[i] = code_of_cell(s, code_of(y[i] * inverse, s.bounds));
   }
+  if (f.codes().is_trellis()) span.codes = trellis_path(f.codes(), unit);
   const double code_norm = std::sqrt(levels_square(f, span));
   span.is_tiny = norm <= kTinyNorm;
   span.stored = norm;
@@ -219,6 +256,7 @@ void encode_norm(const Format& f, const double* y, Span& span) {
     const double dot = levels_dot(f, span, y);
     span.stored = dot > 0 ? squares / dot : 0;
   }
+  if (f.scale.factor > 0) span.stored *= f.scale.factor;
 }
 
 // The scale of ggml's iq4_nl, by its float32 operations in their order (quantize_row_iq4_nl_impl). of_zero: that of a
@@ -255,16 +293,13 @@ unsigned amax_code(const Format& f, const Section& s, float x, float d, float in
   return !(code > float(low_code)) ? unsigned(low_code) : unsigned(std::min(code, float(s.max_code)));
 }
 
-// The bits of a stored scale that hold its zero point, which is a code.
-std::uint32_t zero_mask(const Format& f) { return (1u << f.codes().bits) - 1; }
-
 // Sets the codes of a span by a zero point, and its scale with the zero point in its low bits.
 void zero_point_codes(const Format& f, const double* exact, float low, float d, Span& span) {
   const float most = float(f.codes().max_code), inverse = d != 0 ? 1.0f / d : 0.0f;
   const auto code = [&](float v) { return v > 0 ? std::min(std::round(v), most) : 0.0f; };  // a NaN gets 0
   const float zero = code(d != 0 ? -low / d : 0.0f);
   for (std::size_t i = 0; i < span.codes.size(); ++i) span.codes[i] = unsigned(code(float(exact[i]) * inverse + zero));
-  span.stored = std::bit_cast<float>((std::bit_cast<std::uint32_t>(d) & ~zero_mask(f)) | std::uint32_t(zero));
+  span.stored = std::bit_cast<float>((std::bit_cast<std::uint32_t>(d) & ~f.zero_mask()) | std::uint32_t(zero));
 }
 
 // Extent holds the extreme values of a span. Every scale rule but that of norms is computed from them.
@@ -402,18 +437,62 @@ void put_block(const Format& f, const Row& row, std::size_t first, std::uint8_t*
           const unsigned bits = field.kind == FieldKind::scale     ? scale_bits(f.scale, span.stored)
                                 : field.kind == FieldKind::minimum ? f16_from_float(span.minimum)
                                                                    : f16_from_float(span.residual_norm);
-          for (int b = 0; b < bytes; ++b) at[g * bytes + b] = std::uint8_t(bits >> 8 * b);
+          const int place = field.scale_place(g, f.block / f.scale.group) * bytes;
+          for (int b = 0; b < bytes; ++b) at[place + b] = std::uint8_t(bits >> 8 * b);
         }
         break;
-      case FieldKind::pad:
+      default:
         break;
     }
   }
 }
 
+// Calls move(field of the segment's block, place in the row of the whole, place in the segment's own row) for each
+// field of each block of a segment.
+template <class Move>
+void for_fields(const Format& f, std::size_t index, const Move& move) {
+  const Segment& segment = f.segments[index];
+  const Format& own = segment.format;
+  for (int block = 0; block < segment.count / own.block; ++block)
+    for (const Field& field : own.fields) {
+      const Field* const plane =
+          f.field(field.is_code() ? FieldKind::segment_codes : FieldKind::segment_scales, int(index));
+      const int stride = field.is_code() ? own.code_bytes : own.scale_bytes;
+      move(field, plane->at + block * stride + field.plane_at, block * own.block_bytes + field.at);
+    }
+}
+
+std::vector<std::uint8_t> encode_segments(const Format& f, std::span<const float> values, float tensor_scale) {
+  std::vector<std::uint8_t> bytes(std::size_t(f.block_bytes));
+  for (std::size_t i = 0; i < f.segments.size(); ++i) {
+    const Segment& segment = f.segments[i];
+    const auto own = encode_row(segment.format, values.subspan(std::size_t(segment.first), std::size_t(segment.count)),
+                                tensor_scale);
+    for_fields(f, i, [&](const Field& field, int at, int from) {
+      std::copy_n(own.begin() + from, field.bytes, bytes.begin() + at);
+    });
+  }
+  return bytes;
+}
+
+std::vector<double> decode_segments(const Format& f, std::span<const std::uint8_t> bytes, float tensor_scale) {
+  std::vector<double> values;
+  for (std::size_t i = 0; i < f.segments.size(); ++i) {
+    const Segment& segment = f.segments[i];
+    std::vector<std::uint8_t> own(std::size_t(segment.format.row_bytes(segment.count)));
+    for_fields(f, i, [&](const Field& field, int from, int at) {
+      std::copy_n(bytes.begin() + from, field.bytes, own.begin() + at);
+    });
+    const std::vector<double> some = decode_row(segment.format, own, segment.count, false, tensor_scale);
+    values.insert(values.end(), some.begin(), some.end());
+  }
+  return values;
+}
+
 }  // namespace
 
 std::vector<std::uint8_t> encode_row(const Format& f, std::span<const float> values, float tensor_scale) {
+  if (f.has_segments()) return encode_segments(f, values, tensor_scale);
   const auto n = std::size_t(f.stored_dim(int(values.size()))), block = std::size_t(f.block),
              length = std::size_t(f.scale.span);
   std::vector<double> x(values.begin(), values.end());
@@ -483,9 +562,10 @@ void get_block(const Format& f, const std::uint8_t* block, float tensor_scale, s
     if (const Field* field = f.field(FieldKind::scale)) {
       unsigned bits = 0;
       for (int b = 0; b < bytes_of(f.scale.type); ++b)
-        bits |= unsigned(block[field->at + g * bytes_of(f.scale.type) + b]) << 8 * b;
-      d = scale_of_bits(f.scale.type, f.has_zero_point() ? bits & ~zero_mask(f) : bits) * f.gain();
-      if (f.has_zero_point()) minimum = -double(bits & zero_mask(f)) * d;
+        bits |= unsigned(block[field->at + field->scale_place(g, f.block / f.scale.group) * bytes_of(f.scale.type) + b])
+                << 8 * b;
+      d = scale_of_bits(f.scale.type, f.has_zero_point() ? bits & ~f.zero_mask() : bits) * f.gain();
+      if (f.has_zero_point()) minimum = -double(bits & f.zero_mask()) * d;
     }
     if (f.has_tensor_scale()) d *= tensor_scale;
     if (f.scale.renormalise && squares > 0) d /= std::sqrt(squares);
@@ -501,6 +581,7 @@ void get_block(const Format& f, const std::uint8_t* block, float tensor_scale, s
 
 std::vector<double> decode_row(const Format& f, std::span<const std::uint8_t> bytes, int head_dim, bool rotated,
                                float tensor_scale) {
+  if (f.has_segments()) return decode_segments(f, bytes, tensor_scale);
   const int n = f.stored_dim(head_dim);
   std::vector<double> values, extra;
   for (int first = 0; first < n; first += f.block)

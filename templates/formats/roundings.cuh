@@ -36,6 +36,10 @@ struct E8m0Up : E8m0 {
     return down + (down < 255u && v > f32_from_e8m0(down));
   }
 };
+// A float32 rounded up to a power of two: E8M0 rounded up, as the exponent.
+struct F32Up : F32 {
+  KV_DEVICE static u32 encode(float v) { return E8m0Up::encode(v) << 23; }
+};
 // E8M0 to the nearest power of two by the logarithm: 2^floor(log2 f + 1/2), so up from 2^(1/2) on.
 struct E8m0Nearest : E8m0 {
   KV_DEVICE static u32 encode(float v) {

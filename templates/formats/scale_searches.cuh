@@ -55,6 +55,16 @@ struct AmaxSearch {
   }
 };
 
+template <class Refinement>
+struct Times {  // a refined scale, times a factor
+  template <class R, int kPerLane>
+  KV_DEVICE static void refine(const float (&x)[kPerLane], const float (&c)[kPerLane], float (&d)[kPerLane]) {
+    Refinement::template refine<R>(x, c, d);
+    KV_UNROLL
+    for (int e = 0; e < kPerLane; ++e) d[e] = mul_rn(d[e], R::kFactor);
+  }
+};
+
 struct Over : Reciprocal {  // x * (1 / (d * over)); where a scale is rounded to 0, codes keep the signs of values
   template <class R>
   KV_DEVICE static float factor(float, float unit) {

@@ -12,16 +12,21 @@
 namespace kvjit::test {
 namespace {
 
+ProgramSource program_of(const std::string& k, const std::string& v, int head_dim, int head_dim_v, int gqa,
+                         const char* layout, const std::string& arch) {
+  const std::string toml = fmt::format(
+      "k = {{ format = \"{}\" }}\nv = {{ format = \"{}\" }}\nattention = {{ head_dim = {}, head_dim_v = {}, "
+      "q_heads_per_kv = {} }}\ncache = {{ layout = \"{}\" }}\n",
+      k, v, head_dim, head_dim_v, gqa, layout);
+  const Spec spec = must(parse_specs(toml, k + " and " + v)).front();
+  return must(make_program(must(resolve(spec, registry(), arch)), registry()));
+}
+
 // Returns a program with four query heads a KV head, at the smaller head_dim of 128 and 256 that both formats fit.
 ProgramSource program_of(const std::string& k, const std::string& v, const char* layout, const std::string& arch) {
   const std::vector<int> head_dims = common(registry(), k, v, {128, 256});
   REQUIRE_MESSAGE(!head_dims.empty(), k, " and ", v, " share no head_dim");
-  const std::string toml = fmt::format(
-      "k = {{ format = \"{}\" }}\nv = {{ format = \"{}\" }}\nattention = {{ head_dim = {}, q_heads_per_kv = 4 }}\n"
-      "cache = {{ layout = \"{}\" }}\n",
-      k, v, head_dims.front(), layout);
-  const Spec spec = must(parse_specs(toml, k + " and " + v)).front();
-  return must(make_program(must(resolve(spec, registry(), arch)), registry()));
+  return program_of(k, v, head_dims.front(), head_dims.front(), 4, layout, arch);
 }
 
 // The codec kernels of a format are compiled in thirds: for any row, bulk quantize, and bulk dequantize with the
@@ -52,6 +57,22 @@ TEST_CASE("every kernel of every format with itself: no spills, no stack") {
       if (is_known(arch) && (is_complete || arch == "sm_90a" || arch == in_turn))
         for (const auto& [role, source] : program_of(name, name, "planar", arch).kernels)
           if (is_compiled(role, arch, next)) kernels.add(source);
+  }
+  kernels.compile(kThreads);
+}
+
+// K of 576 channels and V of 512, or both of 512, with as many query heads as a rank of DeepSeek V3.2 has of 8, and 4.
+TEST_CASE("decode and codec kernels of every record: no spills, no stack") {
+  Kernels kernels;
+  std::size_t next = 0;
+  for (const std::string& name : record_names(registry())) {
+    const int dim = must(registry().format(name, {}))->heads.back();
+    for (const int gqa : {4, 16})
+      for (const char* layout : {"rows", "planar"})
+        for (const auto& [role, source] : program_of(name, name, dim, 512, gqa, layout, "sm_90a").kernels)
+          if (role == Role::decode || (gqa == 4 && is_compiled(role, "sm_90a", 0))) kernels.add(source);
+    if (dim == 576 && next++ % 2 == 0)
+      kernels.add(program_of(name, name, dim, 512, 16, "rows", "sm_80").kernels.at(Role::decode));
   }
   kernels.compile(kThreads);
 }

@@ -58,6 +58,7 @@ TEST_CASE("25 pairs, head_dim 64, 128 and 256, GQA 1, 4 and 8, planar") {
 }
 
 TEST_CASE("quantize writes the bytes of published writers") { check_published(gpu()); }
+TEST_CASE("quantize fills pages as published writers lay them out") { check_published_pages(gpu()); }
 
 TEST_CASE("25 pairs in rows") { compare(pairs(registry(), {128}, {4}, Layout::rows), {1}, false); }
 

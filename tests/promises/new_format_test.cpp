@@ -1,6 +1,6 @@
 // Promise: a new KV format is one TOML file and no code. The test writes formats that the project does not have to a
-// temporary folder and uses them as K and as V in every kernel family: 3 bits in blocks of 64 values, and 4-bit floats
-// with float32 scales, over which the caller has one.
+// temporary folder and uses them as K and as V in every kernel family: 3 bits in blocks of 64 values; 4-bit floats with
+// float32 scales, over which the caller has one; and segments, of which V has the first two.
 // SPDX-License-Identifier: MIT
 #include <filesystem>
 #include <fstream>
@@ -71,6 +71,32 @@ storage = "f32"
 max_relative_mse = 0.01
 )";
 
+constexpr const char* kSegments = R"(title = "5 bits for 64 channels, E4M3 for 32 and fp16 for 32"
+source = "this test"
+aliases = ["record"]
+fields = [{ field = "scale" }, { field = "codes" }, { field = "codes", segment = 1 },
+          { field = "scale", segment = 1 }, { field = "codes", segment = 2 }]
+
+[[segments]]
+channels = [0, 64]
+block = 32
+codes = { kind = "uniform", bits = 5, offset = 16, rounding = "half_up" }
+scale = { rule = "signed_max", divisor = -16 }
+
+[[segments]]
+channels = [64, 96]
+codes = { kind = "plain", element = "e4m3" }
+scale = { rule = "amax", divisor = 448, storage = "f32" }
+
+[[segments]]
+channels = [96, 128]
+block = 1
+codes = { kind = "plain", element = "f16" }
+
+[accept]
+max_relative_mse = 0.00105
+)";
+
 // Does what `kvjit --specs DIR` does: adds the folder's files to the embedded ones.
 Registry registry_with(const fs::path& folder) {
   FileSet files = embedded_files();
@@ -86,6 +112,7 @@ TEST_CASE("a format is one file, as K and as V, in every family") {
   const TempFolder folder;
   std::ofstream(fs::path(folder.path) / "three_bits_of_64.toml") << kThreeBits;
   std::ofstream(fs::path(folder.path) / "wide_scales.toml") << kWideScales;
+  std::ofstream(fs::path(folder.path) / "three_segments.toml") << kSegments;
   const Registry registry = registry_with(folder.path);
   const Format& format = *must(registry.format("three", {}));
   CHECK(format.name == "three_bits_of_64");
@@ -98,8 +125,13 @@ TEST_CASE("a format is one file, as K and as V, in every family") {
   for (const Case& test :
        {Case{"three", "three", 64, 1, 1, Layout::planar, false}, Case{"three", "three", 128, 4, 1, Layout::rows, false},
         Case{"three", "q8_0", 128, 4, 2, Layout::planar, true}, Case{"wide", "wide", 128, 4, 1, Layout::planar, false},
-        Case{"wide", "kv4", 128, 4, 1, Layout::rows, false}, Case{"tbq4_0", "three", 256, 8, 1, Layout::planar, false}})
+        Case{"record", "record", 128, 4, 1, Layout::rows, false},
+        Case{"record", "q8_0", 128, 4, 1, Layout::planar, false}, Case{"wide", "kv4", 128, 4, 1, Layout::rows, false},
+        Case{"tbq4_0", "three", 256, 8, 1, Layout::planar, false}})
     all.push_back(planned(registry, test, arch));
+  Case view{"record", "record", 128, 4, 1, Layout::planar, false};
+  view.head_dim_v = 96;
+  all.push_back(planned(registry, view, arch));
   warm_up(context, all, 2, true);
   for (const Planned& one : all) {
     Judge judge(context, one);

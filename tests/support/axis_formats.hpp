@@ -34,6 +34,9 @@ scale = { rule = "tensor", division = "quotient" })"},
       {"e5m2_plain", {128}, true, R"(block = 1
 fields = [{ field = "codes" }]
 codes = { kind = "plain", element = "e5m2" })"},
+      {"e4m3b15_plain", {64, 128}, true, R"(block = 1
+fields = [{ field = "codes" }]
+codes = { kind = "plain", element = "e4m3b15" })"},
       {"e4m3_groups", {128, 256}, false, R"(block = 16
 rotation = { name = "wht_atlas", size = "head_dim", round = "bf16" }
 fields = [{ field = "codes" }, { field = "scale" }]
@@ -147,7 +150,7 @@ accept = { max_relative_mse = 0.001 })"},
       {"one_bit_zero_bytes", {128}, false, R"(block = 64
 zero_bytes = true
 rotation = { name = "wht_signed", size = 64 }
-fields = [{ field = "scale" }, { field = "pad", bytes = 3 }, { field = "codes" }, { field = "pad", bytes = 3 }]
+fields = [{ field = "scale" }, { field = "pad", bytes = 4 }, { field = "codes" }, { field = "pad", bytes = 3 }]
 codes = { kind = "table", bits = 1 }
 codebook = { rule = "lloyd_max" }
 scale = { rule = "raw_norm" }
@@ -289,6 +292,38 @@ codes = { kind = "table", bits = 3 }
 codebook = { unit = "steps", steps_per_sigma = 59, symmetric = true, values = [14, 45, 79, 127], ties = "lower" }
 scale = { rule = "unbiased" }
 accept = { max_relative_mse = 0.036 })"},
+      {"trellis2_factor", {64, 128}, false, R"(block = 64
+fields = [{ field = "codes" }, { field = "scale" }]
+codes = { kind = "trellis", state_bits = 7, step_bits = 2 }
+codebook = { unit = "normal", values = [
+  -1.79, -1.46, -0.86, -1.01, -2.39, -1.97, -1.18, -0.74, -2.25, -0.71, -1.43, -1.69, -0.83, -0.52, -1.65, -1.44,
+  -1.08, -1.37, -0.33, -0.93, -2.22, -1.98, -1.08, -0.89, -1.04, -1.93, -1.66, -0.93, -0.73, -1.25, -1.47, -1.83,
+  -0.83, -0.54, 0.07, -0.12, -1.25, -0.92, -0.34, 0.14, -1.10, 0.25, -0.49, -0.73, 0.07, 0.34, -0.66, -0.41,
+  -0.22, -0.36, 0.47, -0.01, -0.90, -0.95, -0.17, 0.06, -0.10, -0.71, -0.73, 0.06, 0.23, -0.28, -0.48, -0.71,
+  -0.11, 0.14, 0.89, 0.50, -0.42, -0.22, 0.37, 0.80, -0.40, 0.91, 0.24, 0.02, 0.81, 1.32, -0.01, 0.25,
+  0.50, 0.32, 1.37, 0.66, -0.17, -0.27, 0.62, 0.79, 0.57, -0.00, -0.05, 0.88, 1.08, 0.42, 0.14, 0.03,
+  0.82, 1.02, 1.90, 1.45, 0.41, 0.67, 1.30, 1.73, 0.52, 2.02, 1.20, 0.91, 1.54, 2.28, 0.79, 1.03,
+  1.50, 1.18, 2.46, 1.40, 0.54, 0.49, 1.74, 1.98, 1.48, 0.85, 0.99, 2.08, 1.99, 1.37, 0.91, 0.93] }
+scale = { rule = "least_squares", factor = 1.02 }
+accept = { max_relative_mse = 0.085 })"},
+      {"segments", {96, 64}, true, R"(fields = [{ field = "codes" }, { field = "codes", segment = 1 },
+          { field = "scale", rows = 2 }, { field = "codes", segment = 2 }, { field = "scale", segment = 1 },
+          { field = "pad", bytes = 4 }, { field = "pad", bytes = 2, plane = "scales" }]
+accept = { max_relative_mse = 0.004 }
+[[segments]]
+channels = [0, 32]
+codes = { kind = "table", bits = 4 }
+codebook = { rule = "e2m1", ties = "even" }
+scale = { rule = "amax", divisor = 6, group = 8, storage = "e4m3", by_stored = true }
+[[segments]]
+channels = [32, 64]
+block = 32
+codes = { kind = "uniform", bits = 8, offset = 128, twos_complement = true, rounding = "half_away" }
+scale = { rule = "amax", divisor = 127, storage = "f32" }
+[[segments]]
+channels = [64, 96]
+block = 1
+codes = { kind = "plain", element = "bf16" })"},
       {"norm_epsilon", {64}, false, R"(block = "head_dim"
 rotation = { name = "wht_unsigned", size = "head_dim" }
 fields = [{ field = "codes" }, { field = "scale" }]

@@ -26,12 +26,16 @@ inline const Json& file() {
   return all;
 }
 
-// The heads of a row. Rows have 256 values; a head of 512 takes two rows.
+// The heads of a row. Rows have 256 values. A head of 512 takes two rows, and one of 576 also the beginning of the next
+// row, or of the first behind the last.
 inline std::vector<std::vector<float>> heads_of(const Json& image, int row) {
   const int dim = image["head_dim"], rows = std::max(dim / 256, 1);
   std::vector<float> values;
+  const Json& inputs = file()["inputs"];
   for (int r = row * rows; r < (row + 1) * rows; ++r)
-    for (const Json& v : file()["inputs"][std::size_t(r)]) values.push_back(v.get<float>());
+    for (const Json& v : inputs[std::size_t(r)]) values.push_back(v.get<float>());
+  const Json& next = inputs[std::size_t((row + 1) * rows) % inputs.size()];
+  for (int i = 0; dim > 256 && i < dim % 256; ++i) values.push_back(next[std::size_t(i)].get<float>());
   if (image["bf16"].get<bool>())
     for (float& v : values) v = float_from_bf16(bf16_from_float(v));
   std::vector<std::vector<float>> heads;

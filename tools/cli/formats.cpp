@@ -32,6 +32,7 @@ std::string block_text(const Format& f) {
 
 std::string codes_text(const Section& s) {
   if (s.kind == CodeKind::plain) return std::string(to_string(s.element));
+  if (s.is_trellis()) return fmt::format("{} bits, steps of a trellis of {} states", s.step_bits, s.values.size());
   return fmt::format("{} bits, {}", s.bits, s.kind == CodeKind::uniform ? "integers" : "a table");
 }
 
@@ -52,8 +53,11 @@ std::string scale_text(const Scale& s) {
 }
 
 std::string field_text(const Format& f, const Field& field) {
-  constexpr const char* kKinds[] = {"codes", "scale", "minimum", "residual_norm", "residual_signs", "mask", "pad"};
-  if (field.section == 0) return kKinds[int(field.kind)];
+  constexpr const char* kKinds[] = {"codes", "scale", "minimum", "residual_norm", "residual_signs",
+                                    "mask",  "pad",   "codes",   "scales",        "not of this head"};
+  if (f.has_segments() && field.kind != FieldKind::pad && field.kind != FieldKind::foreign)
+    return fmt::format("{} of segment {}", kKinds[int(field.kind)], field.section);
+  if (field.section == 0 || f.has_segments()) return kKinds[int(field.kind)];
   return field.section == f.residual_section ? "residual" : "outliers";
 }
 
@@ -66,7 +70,7 @@ Json format_json(const Format& f) {
           {"is_per_head", f.is_per_head},
           {"is_padded", f.is_padded},
           {"bits_per_value", f.bits_per_value()},
-          {"code_bits", f.codes().bits},
+          {"code_bits", f.codes().is_trellis() ? f.codes().step_bits : f.codes().bits},
           {"block", f.block},
           {"block_bytes", f.block_bytes},
           {"rotation", f.rotation.name},

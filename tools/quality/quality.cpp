@@ -82,12 +82,14 @@ double largest_code(const Section& codes) {
     case CodeKind::plain:
       return codes.element == Element::e4m3   ? 448
              : codes.element == Element::e5m2 ? 57344
+             : codes.is_bias15()              ? 1.75
              : codes.element == Element::f16  ? 65504
                                               : std::numeric_limits<float>::max();
     case CodeKind::uniform:
       return codes.max_code - codes.offset;
     case CodeKind::table:
-      return std::max(-codes.values.front(), codes.values.back());
+      return std::max(-*std::min_element(codes.values.begin(), codes.values.end()),
+                      *std::max_element(codes.values.begin(), codes.values.end()));
   }
   return 1;
 }

@@ -121,6 +121,9 @@ class Writer {
     if (table.keys.count("fraction")) return "extent";
     if (table.keys.count("when")) return "rule";
     if (table.keys.count("steps_per_sigma")) return "format.codebook";
+    if (path == "format.segments.codes") return "format.codes";
+    if (path == "format.segments.codebook") return "format.codebook";
+    if (path == "format.segments.scale") return "format.scale";
     return path;
   }
 

@@ -156,7 +156,8 @@ ByteAgreement compare_rows(const Format& format, std::span<const std::uint8_t> a
   const auto block = static_cast<std::size_t>(format.block_bytes);
   for (std::size_t at = 0; at + block <= b.size(); at += block)
     for (const Field& field : format.fields) {
-      if (field.kind == FieldKind::pad || field.kind == FieldKind::residual_signs) continue;
+      if (field.kind == FieldKind::pad || field.kind == FieldKind::residual_signs || field.kind == FieldKind::foreign)
+        continue;
       long long differs = 0;
       for (int i = field.at; i < field.at + field.bytes; ++i)
         differs += a[at + static_cast<std::size_t>(i)] != b[at + static_cast<std::size_t>(i)];
@@ -168,6 +169,8 @@ ByteAgreement compare_rows(const Format& format, std::span<const std::uint8_t> a
 }
 
 bool is_byte_exact(const Format& format) {
+  for (const Segment& segment : format.segments)
+    if (!is_byte_exact(segment.format)) return false;
   return format.scale.rule != ScaleRule::norm && format.rotation.is_identity() &&
          format.scale.refine != Refine::matched && format.scale.refine != Refine::least_squares;
 }

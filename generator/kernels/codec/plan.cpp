@@ -29,14 +29,15 @@ bool is_mirrored(const Section& s) {
 // Names the property that bulk tiles require and the format lacks; null if it has all.
 const char* missing(const Format& f, int head_dim) {
   const Section& s = f.codes();
+  if (f.has_segments()) return "one format for all channels";
   if (f.sections.size() != 1 || f.field(FieldKind::residual_signs)) return "one section of codes, no signs";
   if (!f.channels.empty() || f.rounds_to_bf16) return "rows as they are: no channel factors or roundings";
-  if (s.kind != CodeKind::table || s.bits > 4) return "a codebook of up to 4 bits";
+  if (s.kind != CodeKind::table || s.bits > 4 || s.is_trellis()) return "a codebook of up to 4 bits";
   if (f.rotation.size != kBulkGroup || !f.rotation.is_orthogonal || head_dim % kBulkGroup != 0)
     return "whole rotations of 128";
   if (f.scale.span != kBulkGroup || f.scale.group != f.block || f.scale.rule != ScaleRule::norm ||
       f.scale.type != ScaleType::f16 || (f.scale.refine != Refine::none && f.scale.refine != Refine::matched) ||
-      f.scale.least > 0 || f.scale.by_stored)
+      f.scale.least > 0 || f.scale.factor > 0 || f.scale.by_stored)
     return "an f16 norm of 128 values";
   if (f.scale.epsilon > 0 && f.rotation.kind != RotationKind::wht) return "a norm without an epsilon";
   if (!s.cell_codes.empty() && (f.zero_bytes || s.cell_codes != sign_magnitude_codes(s.values.size())))
@@ -51,6 +52,7 @@ int lane_values(const Format& f) { return f.block == 1 ? 16 : f.block; }
 const char* missing_for_blocks(const Format& f, int head_dim, bool is_planar) {
   const bool has_spans = f.scale.rule != ScaleRule::none && f.scale.rule != ScaleRule::tensor;
   if (!is_planar) return "layout = \"planar\"";
+  if (f.has_segments()) return "one format for all channels";
   if (f.sections.size() != 1 || f.field(FieldKind::mask)) return "one section of codes";
   if (!f.channels.empty() || f.rounds_to_bf16 || f.is_padded || f.zero_bytes || f.scale.renormalise)
     return "rows as they are: no channel factors or padding";

@@ -133,7 +133,7 @@ int most_warps(const DecodePlan& plan, int tile) {
   }
   if (plan.team > 1) return plan.sums() + plan.column_blocks * 12 * tile / 16 > 104 ? 8 : 12;
   // V without codes is loaded by 16 bytes. With a K of several scale groups a row, 168 registers do not hold that.
-  const bool is_wide = v.codes.bits > 8 && k.codes.bits <= 8 && k.reads.groups > 1;
+  const bool is_wide = v.codes.is_wide() && !k.codes.is_wide() && k.reads.groups > 1;
   if (plan.heads > 1) return plan.sums() > 32 ? 8 : 16;
   return plan.sums() > 32 || is_wide ? 8 : 12;
 }

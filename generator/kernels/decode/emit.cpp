@@ -27,22 +27,22 @@ namespace {
 
 using namespace emit;
 
-// Returns a mask of the bits that hold the zero point in a stored scale.
-std::uint32_t zero_mask(const Format& f) { return (1u << f.codes().bits) - 1; }
-
 // The stored scale of a group, read from a staged block.
 std::string scale_of(const Format& f, const SectionPlan& section, bool is_planar, bool is_residual) {
   const auto at = [&](FieldKind kind) {
     const Field* field = f.field(kind);
     return is_planar ? field->plane_at : field->at;
   };
-  const int bytes = bytes_of(f.scale.type);
-  const std::string place = fmt::format("block + {} + group * {}", at(FieldKind::scale), bytes);
+  if (!f.has_scale()) return real(section.factor);  // of a segment
+  const int bytes = bytes_of(f.scale.type), rows = f.field(FieldKind::scale)->rows;
+  const std::string number =
+      rows == 1 ? "group" : fmt::format("(group % {} * {} + group / {})", rows, f.block / f.scale.group / rows, rows);
+  const std::string place = fmt::format("block + {} + {} * {}", at(FieldKind::scale), number, bytes);
   const std::string raw = bytes == 4 ? fmt::format("load_staged_u16({0}) | load_staged_u16({0} + 2) << 16", place)
                                      : fmt::format("{}({})", bytes == 2 ? "load_staged_u16" : "load_staged_u8", place);
   constexpr const char* kReaders[] = {"f32_from_f16",   "f32_from_bf16", "f32_from_e4m3",
                                       "f32_from_ue4m3", "f32_from_e8m0", "float_of"};
-  std::string value = f.has_zero_point() ? fmt::format("float_of(({}) & {:#x}u)", raw, ~zero_mask(f))
+  std::string value = f.has_zero_point() ? fmt::format("float_of(({}) & {:#x}u)", raw, ~f.zero_mask())
                                          : fmt::format("{}({})", kReaders[int(f.scale.type)], raw);
   if (is_residual) {
     const std::string norm =
@@ -54,17 +54,22 @@ std::string scale_of(const Format& f, const SectionPlan& section, bool is_planar
 
 // The bits of a scale as fp16. A stored fp16 scale without a factor is read as it is.
 std::string scale_half_of(const Format& f, const SectionPlan& section, bool is_planar, bool is_residual) {
-  if (f.scale.type == ScaleType::f16 && !is_residual && section.factor == 1)
+  if (f.has_scale() && f.scale.type == ScaleType::f16 && !is_residual && section.factor == 1 &&
+      f.field(FieldKind::scale)->rows == 1)
     return fmt::format("load_staged_u16(block + {} + group * 2)",
                        is_planar ? f.field(FieldKind::scale)->plane_at : f.field(FieldKind::scale)->at);
   return "f16_from_f32(scale(block, group))";
 }
 
+// Returns the zero point of a group.
+std::string zero_of(const Format& f, bool is_planar) {
+  const Field& scale = *f.field(FieldKind::scale);
+  return fmt::format("load_staged_u16(block + {} + group * 4) & {:#x}u", is_planar ? scale.plane_at : scale.at,
+                     f.zero_mask());
+}
 // Returns the number that the zero point of a group adds to its values: the value of the code 0.
 std::string zero_value_of(const Format& f, bool is_planar) {
-  const Field& scale = *f.field(FieldKind::scale);
-  return fmt::format("-float(load_staged_u16(block + {} + group * 4) & {:#x}u) * scale(block, group)",
-                     is_planar ? scale.plane_at : scale.at, zero_mask(f));
+  return fmt::format("-float({}) * scale(block, group)", zero_of(f, is_planar));
 }
 // Returns the minimum of a group as fp16, or 0 if the format has none.
 std::string minimum_half_of(const Format& f, bool is_planar) {
@@ -86,8 +91,10 @@ void write_mask(Writer& w, const Format& f, bool is_planar) {
 
 const char* pairs_of(const SectionPlan& section) {
   const Section& codes = section.codes;
+  if (codes.is_trellis()) return "TrellisEntries";
   if (codes.kind == CodeKind::table) return section.code_lane_bits == 2 ? "TableTwoPairs" : "TablePairs";
-  if (codes.kind == CodeKind::uniform) return "UniformPairs";
+  if (codes.kind == CodeKind::uniform) return section.subtracts_zeros ? "CountedPairs" : "UniformPairs";
+  if (codes.is_bias15()) return "E4m3b15Pairs";
   return codes.element == Element::e4m3 ? "E4m3Pairs" : "E5m2Pairs";
 }
 
@@ -108,8 +115,9 @@ bool are_bytes(const SectionPlan& section) {
 const char* read_of(const SectionPlan& section) {
   const Section& codes = section.codes;
   if (section.code_lane_bits > 0) return "CodeLaneRead";
+  if (codes.is_trellis()) return "TrellisRead";
   if (are_bytes(section)) return "ByteRead";
-  if (codes.bits <= 8) return "CodeRead";
+  if (!codes.is_wide()) return "CodeRead";
   return codes.element == Element::f16 ? "F16Read" : codes.element == Element::bf16 ? "Bf16Read" : "F32Read";
 }
 
@@ -151,8 +159,9 @@ const char* permute_read_of(const PermutePlan& permutes) {
 bool are_scales_dense(const SidePlan& side, std::size_t index) {
   const SectionPlan& section = side.sections[index];
   const Format& f = side.format;
-  return section.use == ScaleUse::by_group && side.scale_row_bytes == 2 && f.scale.type == ScaleType::f16 &&
-         section.factor == 1 && int(index) != f.residual_section && !f.scale.renormalise;
+  return !section.own && section.use == ScaleUse::by_group && side.scale_row_bytes == 2 &&
+         f.scale.type == ScaleType::f16 && section.factor == 1 && int(index) != f.residual_section &&
+         !f.scale.renormalise;
 }
 // Whether the scales of both sides are dense in a tile that a team scores. Then one load brings them
 // (templates/kernels/decode/warp_team_wgmma.cuh).
@@ -164,14 +173,31 @@ bool are_scales_matrices(const DecodePlan& plan) {
   return plan.by_warpgroups && plan.scales_probabilities && are(plan.k) && are(plan.v);
 }
 
+// Writes the scale of V whose codes count from a zero point. It multiplies the probabilities; values get a scale of 1
+// and, as a minimum, what unpack_rare.cuh has added to them.
+void write_counted_scale(Writer& w, const Format& f, const SectionPlan& section, bool is_planar) {
+  w.line("  KV_DEVICE static float scale(SharedAddress, int) {{ return 1.f; }}");
+  w.line(
+      "  KV_DEVICE static u32 scale_half(SharedAddress block, [[maybe_unused]] int group) {{\n    return "
+      "f16_from_f32({});\n  }}",
+      scale_of(f, section, is_planar, false));
+  w.line(
+      "  KV_DEVICE static u32 minimum_half(SharedAddress block, [[maybe_unused]] int group) {{\n    return "
+      "minus_counted({});\n  }}",
+      zero_of(f, is_planar));
+}
+
 // Writes one section: its loads, its unpack sequence, its decoder and its scale. first_scaled: the number of scale
 // groups in the sections before.
 void write_section(Writer& w, const SidePlan& side, std::size_t index, const std::string& type, int threads,
                    int first_scaled) {
   const SectionPlan& section = side.sections[index];
-  const Format& f = side.format;
+  const Format& f = section.own ? *section.own : side.format;
+  const bool is_planar = side.is_planar || section.own;
   const LaneReads& reads = section.reads;
   const bool is_residual = int(index) == f.residual_section;
+  const bool counts_columns = section.subtracts_zeros && !side.to_halves,
+             scales_values = section.use == ScaleUse::by_value || counts_columns;
   if (!section.halves.empty())
     w.line("KV_CONSTANT u16 k{}Halves[{}] = {{  // values / kUnit, as halves\n    {}}};", type, section.halves.size(),
            joined(section.halves, [](std::uint16_t half) { return fmt::format("{:#06x}", half); }));
@@ -190,36 +216,44 @@ void write_section(Writer& w, const SidePlan& side, std::size_t index, const std
   w.line("struct {} {{", type);
   w.line("  static constexpr int kThreads = {}, kBits = {}, kOffset = {};", threads, section.codes.bits,
          section.codes.offset);
+  if (section.codes.is_trellis()) w.line("  static constexpr int kStep = {};", section.codes.step_bits);
   w.line("  // dimensions kFirst .. kFirst + kDim of the row as the kernel counts them: kGroups x kReads lane reads");
   w.line("  static constexpr int kFirst = {}, kDim = {}, kGroups = {}, kReads = {}, kReadCodes = {}, kReadWords = {};",
          section.first, section.dim, reads.groups, reads.reads_per_group, reads.codes, reads.words);
   w.line("  static constexpr bool kIsJoined = {};", flag(reads.is_joined));
   w.line("  static constexpr int kUnpackedCodes = {};", reads.is_joined ? 2 * reads.codes : reads.codes);
   w.line("  static constexpr int kBlocks = {}, kLanesPerBlock = {}, kBlockStride = {};", reads.blocks,
-         reads.lanes_per_block, side.block_stride);
+         reads.lanes_per_block, reads.block_stride);
   w.line("  static constexpr int kSwizzle = {};", side.swizzle);
-  w.line("  static constexpr int kScaleStride = {}, kScaleGroup = {}, kFirstScaled = {};", side.scale_stride,
-         section.use == ScaleUse::by_value ? f.scale.group : 0, first_scaled);
+  w.line("  static constexpr int kScaleStride = {}, kScaleGroup = {}, kFirstScaled = {};",
+         section.own ? section.scale_stride : side.scale_stride, scales_values ? f.scale.group : 0, first_scaled);
   w.line("  static constexpr bool kScalesGroups = {}, kScalesValues = {}, kRenormalises = {};",
-         flag(section.use == ScaleUse::by_group), flag(section.use == ScaleUse::by_value), flag(f.scale.renormalise));
+         flag(section.use == ScaleUse::by_group), flag(scales_values), flag(f.scale.renormalise));
   w.line("  static constexpr bool kOwnsTable = {};", flag(section.owns_table));
   w.line("  static constexpr int kTableAt = {}, kTableStride = {}, kTableCopies = {}, kCodeLaneBits = {};",
          section.table_at, side.table_stride, side.table_copies, section.code_lane_bits);
-  if (section.use != ScaleUse::none) {
+  if (counts_columns) {
+    write_counted_scale(w, f, section, is_planar);
+  } else if (section.use != ScaleUse::none) {
     w.line("  KV_DEVICE static float scale(SharedAddress block, [[maybe_unused]] int group) {{\n    return {};\n  }}",
-           scale_of(f, section, side.is_planar, is_residual));
+           scale_of(f, section, is_planar, is_residual));
     if (section.use == ScaleUse::by_group)
       w.line("  KV_DEVICE static u32 scale_half(SharedAddress block, [[maybe_unused]] int group) {{ return {}; }}",
-             scale_half_of(f, section, side.is_planar, is_residual));
-    const std::string half = minimum_half_of(f, side.is_planar);
+             scale_half_of(f, section, is_planar, is_residual));
+    const std::string half = minimum_half_of(f, is_planar);
     if (section.use == ScaleUse::by_value)
       w.line(
           "  KV_DEVICE static u32 minimum_half([[maybe_unused]] SharedAddress block, [[maybe_unused]] int group) {{ "
           "return {}; }}",
           half);
+    if (section.subtracts_zeros)
+      w.line(
+          "  static constexpr bool kSubtractsZeros = true;\n  KV_DEVICE static u32 zero(SharedAddress block, "
+          "[[maybe_unused]] int group) {{ return {}; }}",
+          zero_of(f, is_planar));
     if (section.adds_minima)
       w.line("  KV_DEVICE static float minimum(SharedAddress block, int group) {{ return {}; }}",
-             f.has_zero_point() ? zero_value_of(f, side.is_planar) : fmt::format("f32_from_f16({})", half));
+             f.has_zero_point() ? zero_value_of(f, is_planar) : fmt::format("f32_from_f16({})", half));
   }
   w.line("  static constexpr bool kAddsMinima = {}, kScalesAreDense = {};", flag(section.adds_minima),
          flag(are_scales_dense(side, index)));
@@ -233,13 +267,13 @@ void write_section(Writer& w, const SidePlan& side, std::size_t index, const std
     write_mask(w, f, side.is_planar);
     return w.line("}};");
   }
-  if (section.codes.bits <= 8) write_unpack(w, section);
+  if (is_spread(section.codes)) write_unpack(w, section);
   write_integers(w, section.integers, type);
   if (section.permutes.kind != PermuteKind::none) {
     w.line("  using Read = {}<{}>;", permute_read_of(section.permutes), type);
   } else if (section.integers.kind == IntegerKind::none) {
-    if (section.codes.bits <= 8) w.line("  using Pairs = {}<{}>;", pairs_of(section), type);
-    w.line("  using Read = {}<{}>;", read_of(section), type);
+    if (!section.codes.is_wide()) w.line("  using Pairs = {}<{}>;", pairs_of(section), type);
+    w.line("  using Read = {}<{}>;", side.to_halves && section.subtracts_zeros ? "ZeroRead" : read_of(section), type);
   }
   std::string planes;
   for (std::size_t p = 0; p < reads.planes.size(); ++p) planes += fmt::format("{}{}Plane{}", p ? ", " : "", type, p);
@@ -249,6 +283,14 @@ void write_section(Writer& w, const SidePlan& side, std::size_t index, const std
 }  // namespace
 
 namespace emit {
+
+void side_fragments(Writer& w, const SidePlan& side) {
+  for (const SectionPlan& section : side.sections) {
+    if (section.codes.is_trellis() || section.codes.is_bias15() || section.subtracts_zeros)
+      w.fragment("kernels/decode/unpack_rare.cuh");
+    if (section.subtracts_zeros && side.to_halves) w.fragment("kernels/prefill/zero_rows.cuh");
+  }
+}
 
 void write_side(Writer& w, const SidePlan& side, const std::string& type, int threads, const Paging& paging) {
   const Format& f = side.format;
@@ -338,6 +380,7 @@ Source emit_decode(const DecodePlan& plan, const Registry& registry) {
   if (is_paged) w.fragment("kernels/decode/paged.cuh");
   if (is_paged && plan.append) w.fragment("formats/stored_pages.cuh");
   w.check_first(plan.checks);
+  side_fragments(w, plan.k), side_fragments(w, plan.v);
   if (plan.append) format_fragments(w, plan.k.format, true), format_fragments(w, plan.v.format, true);
   if (plan.rotates_queries || plan.append) domain_fragments(w, plan.k.format);
   if (plan.rotates_output || plan.append) domain_fragments(w, plan.v.format);

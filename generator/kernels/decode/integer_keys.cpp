@@ -91,8 +91,8 @@ IntegerPlan plan_table(const Section& s) {
 
 IntegerPlan plan_integers(const Format& format, ScaleUse use) {
   const Section& s = format.codes();
-  if (format.sections.size() != 1 || format.stored_mask > 0 || format.scale.renormalise || format.has_minimum() ||
-      use == ScaleUse::by_value || s.kind == CodeKind::plain)
+  if (format.has_segments() || format.sections.size() != 1 || format.stored_mask > 0 || format.scale.renormalise ||
+      format.has_minimum() || use == ScaleUse::by_value || s.kind == CodeKind::plain)
     return {};
   if (s.kind == CodeKind::uniform) return plan_plain(s);
   return s.bits <= 4 ? plan_table(s) : IntegerPlan{};

@@ -177,7 +177,7 @@ Result<LaneReads> plan_lane_reads(const SidePlan& side, int index, int head_dim,
   const Format& format = side.format;
   const Section& section = format.sections[std::size_t(index)];
   LaneReads reads;
-  reads.lanes_per_row = lanes_per_row;
+  reads.lanes_per_row = lanes_per_row, reads.block_stride = side.block_stride;
   // A row of values without blocks (f16, for one) is treated as one block.
   const bool is_bare = format.block == 1;
   const int dim = is_bare ? format.rotated_dim(head_dim) : format.stored_dim(head_dim),
@@ -207,9 +207,10 @@ Result<LaneReads> plan_lane_reads(const SidePlan& side, int index, int head_dim,
     return reads;
   }
 
-  const bool is_code = section.bits <= 8;
-  const int granule = !is_code ? 4 : lanes_per_row == 4 ? 8 : 4;  // a lane read has a multiple of so many codes
-  const int widest = std::max(side.widest_read * 8, granule * planes[0].bits);
+  const int granule = section.is_wide()    ? 4
+                      : lanes_per_row == 4 ? 8
+                                           : 4;  // a lane read has a multiple of so many codes
+  const int stride = planes[0].stride(), widest = std::max(side.widest_read * 8, granule * stride);
   // Tries few lanes a block first, because one scale then serves many codes of a lane. Unless scales are multiplied to
   // values, the lanes of one warp share a block: four of K, eight of V.
   for (int lanes_per_block = is_by_value ? 1 : std::min(lanes_per_row, 8); lanes_per_block <= lanes_per_row;
@@ -217,13 +218,13 @@ Result<LaneReads> plan_lane_reads(const SidePlan& side, int index, int head_dim,
     const int blocks = lanes_per_row / lanes_per_block, lane_codes = count / lanes_per_block;
     if (count % lanes_per_block != 0 || dim % (block * blocks) != 0 || lane_codes % granule != 0) continue;
     int codes = lane_codes;
-    if (lane_codes * planes[0].bits % widest == 0 && widest % planes[0].bits == 0) codes = widest / planes[0].bits;
+    if (lane_codes * stride % widest == 0 && widest % stride == 0) codes = widest / stride;
     while (is_by_value && codes > format.scale.group && codes % (2 * granule) == 0) codes /= 2;
     if (is_by_value && format.scale.group % codes != 0)  // whole reads in each scale group
       codes = std::gcd(lane_codes, format.scale.group);
     if (codes % granule != 0) continue;
     const int reads_per_group = lane_codes / codes;
-    const CodeSets sets = codes_by_bytes(planes[0], count, reads_per_group, lanes_per_block, codes * planes[0].bits);
+    const CodeSets sets = codes_by_bytes(planes[0], count, reads_per_group, lanes_per_block, codes * stride);
     if (std::any_of(sets.begin(), sets.end(), [&](const auto& set) { return int(set.size()) != codes; })) continue;
     reads.planes.assign(planes.size(), {});
     bool is_even = true;
@@ -241,7 +242,7 @@ Result<LaneReads> plan_lane_reads(const SidePlan& side, int index, int head_dim,
             reads.elements.push_back(base + (g * blocks + row_lane / lanes_per_block) * block + section.channel(k));
     reads.words = 0;
     for (FieldRead& plane : reads.planes) plane.first_word = reads.words, reads.words += plane.words;
-    if (!is_code) return reads;
+    if (!is_spread(section)) return reads;
     CodePieces pieces_by_code;
     for (const int k : sets[0]) {
       auto& code_pieces = pieces_by_code.emplace_back();

@@ -78,9 +78,10 @@ std::string reader(const SectionPlan& section) {
       text = "integers to halves by exponent";
       break;
     case CodeKind::table:
-      text = section.code_lane_bits == 2 ? "two pairs of codes by table"
-             : section.codes.bits <= 4   ? "pairs of codes by table"
-                                         : "single codes by table";
+      text = section.codes.is_trellis()    ? "states of a trellis by table"
+             : section.code_lane_bits == 2 ? "two pairs of codes by table"
+             : section.codes.bits <= 4     ? "pairs of codes by table"
+                                           : "single codes by table";
       break;
   }
   return text + (section.use == ScaleUse::by_value ? ", each times its scale" : "");

@@ -68,6 +68,7 @@ struct LaneReads {
       groups = 1, reads_per_group = 1, codes = 0;
   int blocks = 1;                 // stored blocks of a group
   int lanes_per_block = 0;        // lanes that share a stored block
+  int block_stride = 0;           // bytes from one stored block of a staged row to the next
   int words = 0;                  // loaded words of a lane read, of all planes
   std::vector<FieldRead> planes;  // one for each field of codes of the section
   // The unpack sequence: helper words, numbered from `words` on, and then the words of code lanes.
@@ -136,12 +137,17 @@ struct SectionPlan {
   LaneReads reads;
   ScaleUse use = ScaleUse::none;
   bool adds_minima = false;  // K by group: the minimum times the sum of the query over the group is added to the score
-  int first = 0, dim = 0;    // first dimension and number of dimensions of the section, as the kernel numbers them
-  bool owns_table = false;   // its table is not that of a section before
-  int table_at = 0;          // bytes from the start of shared memory
+  bool subtracts_zeros = false;  // V by group, and rows of prefill: the zero point is subtracted from codes, in fp16
+  int first = 0, dim = 0;        // first dimension and number of dimensions of the section, as the kernel numbers them
+  bool owns_table = false;       // its table is not that of a section before
+  int table_at = 0;              // bytes from the start of shared memory
   std::vector<std::uint16_t> halves;  // table: the bits of value / unit as fp16
   double unit = 1;                    // value = unit * the unpacked number
   double factor = 1;                  // scale = factor * the stored scale
+  // Of a segment: its format, whose fields have their places in the row (as plane_at) and in the scales of the row, and
+  // bytes from the scales of one of its blocks to the next. If it stores no scale, the scale is 1.
+  std::optional<Format> own;
+  int scale_stride = 0;
 };
 
 // Bytes of shared memory that features may use for a query row (templates/kernels/decode/features.cuh).
@@ -169,7 +175,7 @@ struct SidePlan {
   // tile that the places are for; bytes of an eighth of a tile; eighths in one copy; bytes of the gap behind a copy.
   int heads = 1, placed_tile = 0, eighth_bytes = 0, copy_eighths = 8, copy_gap = 0;
   int eighth_at(int eighth) const { return eighth * eighth_bytes + eighth / copy_eighths * copy_gap; }
-  int block_stride = 0;  // bytes from one stored block of a staged row to the next
+  int block_stride = 0;  // bytes from one stored block of a staged row to the next; segments have their own
   // Scales: bytes of a row in layout planar; bytes from the start of a stage; from row to row; from block to block.
   int scale_row_bytes = 0, scales_at = 0, scale_pitch = 0, scale_stride = 0;
   int stage_bytes = 0;                     // bytes of this side in a stage
@@ -275,8 +281,10 @@ void place_token_heads(SidePlan& side, bool is_key, int tile);
 // Fails with unsupported, and the reason, if token-major heads cannot be served by a plan of one head.
 Result<void> check_token_heads(const DecodePlan& plan, const Problem& problem);
 
-// Whether a lane's registers hold values in the order of the stored row. Codes that are unpacked have another order.
-inline bool is_direct(const SectionPlan& section) { return section.is_masked || section.codes.bits > 8; }
+// Whether codes are spread to code lanes, and their values change places. Else a lane's registers hold values in the
+// order of the stored row.
+inline bool is_spread(const Section& codes) { return !codes.is_wide() && !codes.is_trellis(); }
+inline bool is_direct(const SectionPlan& section) { return section.is_masked || !is_spread(section.codes); }
 
 // How K's codes become integers: exactly, or closer than fp16 numbers are. Of kind none where that is not possible, or
 // slower than fp16.

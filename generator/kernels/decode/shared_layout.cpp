@@ -39,7 +39,7 @@ std::vector<int> lane_addresses(const SidePlan& side, const LaneReads& reads, co
               loads_as = plane.wrap > 0 ? block_lane % plane.wrap : block_lane;
     const int slot = side.has_even_odd_order ? (row & 1) << 2 | row >> 1 : row;
     const int row_at = side.heads > 1 ? side.eighth_at(row) : slot * side.pitch;
-    const int at = plane.at + row_at + row_lane / reads.lanes_per_block * side.block_stride +
+    const int at = plane.at + row_at + row_lane / reads.lanes_per_block * reads.block_stride +
                    loads_as * plane.lane_bits / (8 * unit) * unit;
     addresses[std::size_t(lane)] = swizzled(side, at);
   }
@@ -48,10 +48,10 @@ std::vector<int> lane_addresses(const SidePlan& side, const LaneReads& reads, co
 
 // The widest load, in bytes, that every address of a plane's reads allows. row: bytes of which addresses of rows are
 // multiples.
-int widest_load(const SidePlan& side, const LaneReads& reads, const FieldRead& plane, int row) {
+int widest_load(const LaneReads& reads, const FieldRead& plane, int row) {
   int unit = power_of_two_in(row, 16);
   unit = std::min(unit, power_of_two_in(plane.at, 16));
-  if (reads.groups > 1 || reads.blocks > 1) unit = std::min(unit, power_of_two_in(side.block_stride, 16));
+  if (reads.groups > 1 || reads.blocks > 1) unit = std::min(unit, power_of_two_in(reads.block_stride, 16));
   if (reads.reads_per_group > 1) unit = std::min(unit, power_of_two_in(plane.read_bits / 8, 16));
   if (!plane.loads_whole_field && reads.lanes_per_block > 1) {
     const int row_lane = plane.lane_bits % 8 == 0 ? power_of_two_in(plane.lane_bits / 8, 16) : 1;
@@ -93,7 +93,7 @@ Load misaligned_load(const SidePlan& side, const LaneReads& reads, const FieldRe
     if (!best || cost < best->cost) best = {unit, cost, (wavefronts - 1) / (misalignments * loads) + 1, is_unaligned};
   };
   const int bytes = plane.load_bytes, words = (bytes + 3) / 4;
-  if (bytes <= widest_load(side, reads, plane, 2)) {
+  if (bytes <= widest_load(reads, plane, 2)) {
     consider(bytes, 1, 0, false);
     return *best;
   }
@@ -102,7 +102,7 @@ Load misaligned_load(const SidePlan& side, const LaneReads& reads, const FieldRe
     return *best;
   }
   // Two bytes at a time need no realignment, but a load each.
-  if (bytes <= 4 && widest_load(side, reads, plane, 2) == 2) consider(2, (bytes + 1) / 2, words, false);
+  if (bytes <= 4 && widest_load(reads, plane, 2) == 2) consider(2, (bytes + 1) / 2, words, false);
   for (int unit = 4; unit == 4 || (unit <= 16 && unit < 2 * bytes); unit *= 2)
     consider(unit, (bytes + 2 * (unit - 1)) / unit, words + (unit >= 16 ? words + 2 : 0) + (unit >= 8 ? words + 1 : 0),
              true);
@@ -120,7 +120,7 @@ Load matrix_load(const SidePlan& side, const FieldRead& plane) {
 Load load_of(const SidePlan& side, const LaneReads& reads, const FieldRead& plane, bool is_key) {
   if (side.by_matrices) return matrix_load(side, plane);
   if (side.is_misaligned) return misaligned_load(side, reads, plane, is_key);
-  const int unit = widest_load(side, reads, plane, side.heads > 1 ? side.row_bytes : side.pitch);
+  const int unit = widest_load(reads, plane, side.heads > 1 ? side.row_bytes : side.pitch);
   const int wavefronts = bank_wavefronts(lane_addresses(side, reads, plane, is_key, unit), unit);
   return {unit, wavefronts, wavefronts, false};
 }

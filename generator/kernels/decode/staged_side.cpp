@@ -42,13 +42,13 @@ Result<void> check_scales(const Format& format, const LaneReads& reads) {
 ScaleUse use_of(const Format& format, bool is_key) {
   if (!format.has_scale()) return ScaleUse::none;
   const bool is_whole_block = format.scale.group == format.block;
-  if ((format.has_minimum() && !is_key) || format.block < 32 || !is_whole_block) return ScaleUse::by_value;
+  if ((format.stores_minimum() && !is_key) || format.block < 32 || !is_whole_block) return ScaleUse::by_value;
   return ScaleUse::by_group;
 }
 
 // The section of blocks that store a mask. Lanes share the channels evenly, and each lane finds the codes of its own
 // channels by the mask. The table has the entries of the narrow codes, then those of the wide ones.
-SectionPlan masked_section(const Format& format, int dim, int lanes_per_row) {
+SectionPlan masked_section(const Format& format, int dim, int lanes_per_row, int block_stride) {
   SectionPlan section;
   section.is_masked = true;
   section.codes = format.codes();
@@ -56,6 +56,7 @@ SectionPlan masked_section(const Format& format, int dim, int lanes_per_row) {
   section.dim = dim;
   section.reads.lanes_per_row = section.reads.lanes_per_block = lanes_per_row;
   section.reads.groups = dim / format.block;
+  section.reads.block_stride = block_stride;
   section.reads.codes = format.block / lanes_per_row;
   for (int i = 0; i < dim; ++i) section.reads.elements.push_back(i);
   for (const Section& each : format.sections)
@@ -68,11 +69,64 @@ SectionPlan masked_section(const Format& format, int dim, int lanes_per_row) {
 // Bits of V's code lanes if several codes are looked up at once, else 0. The code lanes are as narrow as codes allow,
 // and a lane read must fill whole words of them.
 int code_lane_bits(const SectionPlan& section) {
-  if (section.codes.kind != CodeKind::table || section.codes.bits > 4) return 0;
+  if (section.codes.kind != CodeKind::table || section.codes.bits > 4 || section.codes.is_trellis()) return 0;
   if (section.reads.is_joined) return section.codes.bits == 4 && section.reads.codes % 4 == 0 ? 4 : 0;
   if (section.codes.bits <= 2 && section.reads.codes % 16 == 0) return 2;
   if (section.reads.codes % 8 != 0) return 0;
   return section.codes.bits == 3 && section.reads.planes.size() == 1 ? 3 : 4;
+}
+
+// Whether scales of V are stored as f32.
+bool has_wide_scales(const Format& format) {
+  const auto is_wide = [](const Format& f) { return f.has_scale() && f.scale.type == ScaleType::f32; };
+  return is_wide(format) || std::any_of(format.segments.begin(), format.segments.end(),
+                                        [&](const Segment& segment) { return is_wide(segment.format); });
+}
+
+// Plans how lanes read section `index` of the side's format, and how V's codes are looked up.
+Result<void> read_section(const SidePlan& side, int index, int head_dim, int lanes_per_row, bool is_key,
+                          SectionPlan& section) {
+  const bool is_by_value = section.use == ScaleUse::by_value;
+  KV_TRY(reads, plan_lane_reads(side, index, head_dim, lanes_per_row, is_by_value, section.integers.slots));
+  section.reads = reads;
+  if (!is_key) section.code_lane_bits = code_lane_bits(section);
+  if (section.code_lane_bits == 0) return {};
+  KV_TRY(spread,
+         plan_lane_reads(side, index, head_dim, lanes_per_row, is_by_value, {section.code_lane_bits, 0, false}));
+  if (spread.is_joined == reads.is_joined)
+    section.reads = spread;
+  else
+    section.code_lane_bits = 0;
+  return {};
+}
+
+// The section of a segment: that of its own format in layout planar, from the segment's place in the row on. Where
+// nothing is stored, the scale is 1, because sums of V are relative to the largest scale of the row.
+Result<SectionPlan> segment_section(const SidePlan& side, std::size_t index, int lanes_per_row, bool is_key) {
+  const Segment& segment = side.format.segments[index];
+  const auto place = [&](FieldKind kind) {
+    const Field* const field = side.format.field(kind, int(index));
+    return !field ? 0 : side.is_planar ? field->plane_at : field->at;
+  };
+  SidePlan part;
+  part.format = segment.format, part.is_planar = true, part.widest_read = side.widest_read;
+  for (Field& field : part.format.fields)
+    field.plane_at += place(field.is_code() ? FieldKind::segment_codes : FieldKind::segment_scales);
+  part.block_stride = part.format.code_bytes;
+  SectionPlan section;
+  section.codes = part.format.codes();
+  section.use = part.format.has_scale() ? use_of(part.format, is_key) : ScaleUse::by_group;
+  KV_CHECK(read_section(part, 0, segment.count, lanes_per_row, is_key, section));
+  if (section.use == ScaleUse::by_value) KV_CHECK(check_scales(part.format, section.reads));
+  for (int& element : section.reads.elements) element += segment.first;
+  section.dim = int(section.reads.elements.size());
+  if (section.dim != segment.count)
+    return fail(Code::unsupported, fmt::format("{}: segment {} of {} channels is no row of its format",
+                                               side.format.name, index, segment.count));
+  if (section.codes.kind == CodeKind::table) choose_halves(section);
+  section.scale_stride = part.format.scale_bytes;
+  section.own = std::move(part.format);
+  return section;
 }
 
 // Whether V can be loaded by ldmatrix: the codes that eight lanes read of a token are one chunk of 16 bytes, without
@@ -102,6 +156,7 @@ Result<SidePlan> plan_side(const Format& format, int head_dim, bool is_planar, b
   side.rotated_dim = format.rotated_dim(head_dim);
   const int blocks = format.stored_dim(head_dim) / format.block;
   side.row_bytes = blocks * (is_planar ? format.code_bytes : format.block_bytes);
+  if (format.has_segments() && !is_planar) side.row_bytes = format.read_bytes();
   if (format.is_ragged(head_dim)) {
     // Values without blocks have the same bytes in both layouts.
     side.pad_bytes = side.rotated_dim * format.block_bytes - side.row_bytes;
@@ -119,7 +174,7 @@ Result<SidePlan> plan_side(const Format& format, int head_dim, bool is_planar, b
   side.block_stride = is_planar ? format.code_bytes : format.block_bytes;
   if (format.stored_mask > 0) {
     if (value_share > 1) return fail(Code::unsupported, "blocks with a mask of their own are read by one warp");
-    side.sections.push_back(masked_section(format, side.rotated_dim, lanes_per_row));
+    side.sections.push_back(masked_section(format, side.rotated_dim, lanes_per_row, side.block_stride));
     if (format.block % 128 != 0)
       return fail(
           Code::unsupported,
@@ -127,25 +182,22 @@ Result<SidePlan> plan_side(const Format& format, int head_dim, bool is_planar, b
                       format.name, format.block));
   }
   int first = 0;
-  for (int s = 0; s < int(format.sections.size()) && format.stored_mask == 0; ++s) {
+  for (std::size_t s = 0; s < format.segments.size(); ++s) {
+    KV_TRY(section, segment_section(side, s, lanes_per_row, is_key));
+    section.first = first;
+    first += section.dim;
+    side.sections.push_back(std::move(section));
+  }
+  const int whole_sections = format.stored_mask > 0 || format.has_segments() ? 0 : int(format.sections.size());
+  for (int s = 0; s < whole_sections; ++s) {
     SectionPlan& section = side.sections.emplace_back();
     section.codes = format.sections[std::size_t(s)];
     section.use = use_of(format, is_key);
-    section.adds_minima = section.use == ScaleUse::by_group && format.has_minimum();
+    section.subtracts_zeros = section.use == ScaleUse::by_group && format.has_zero_point() && !is_key;
+    section.adds_minima = section.use == ScaleUse::by_group && format.has_minimum() && !section.subtracts_zeros;
     // Products are summed in int32, which holds 256 of them: an element of Q is at most 32512, an entry of K below 128.
     if (by_integers && format.block <= 256) section.integers = plan_integers(format, section.use);
-    const bool is_by_value = section.use == ScaleUse::by_value;
-    KV_TRY(reads, plan_lane_reads(side, s, head_dim, lanes_per_row, is_by_value, section.integers.slots));
-    section.reads = reads;
-    if (!is_key) section.code_lane_bits = code_lane_bits(section);
-    if (section.code_lane_bits > 0) {
-      KV_TRY(spread,
-             plan_lane_reads(side, s, head_dim, lanes_per_row, is_by_value, {section.code_lane_bits, 0, false}));
-      if (spread.is_joined == reads.is_joined)
-        section.reads = spread;
-      else
-        section.code_lane_bits = 0;
-    }
+    KV_CHECK(read_section(side, s, head_dim, lanes_per_row, is_key, section));
     section.first = first;
     section.dim = int(section.reads.elements.size());
     first += section.dim;
@@ -153,7 +205,7 @@ Result<SidePlan> plan_side(const Format& format, int head_dim, bool is_planar, b
       return fail(Code::unsupported,
                   fmt::format("the decode family takes sections of multiples of 16 values; {} has one of {}",
                               format.name, section.dim));
-    if (section.use == ScaleUse::by_value) KV_CHECK(check_scales(format, reads));
+    if (section.use == ScaleUse::by_value) KV_CHECK(check_scales(format, section.reads));
     if (section.integers.kind != IntegerKind::none)
       section.unit = section.integers.unit;
     else if (section.codes.kind == CodeKind::table)
@@ -167,7 +219,7 @@ Result<SidePlan> plan_side(const Format& format, int head_dim, bool is_planar, b
   side.unit = joins ? side.sections[0].unit : 1;
   for (SectionPlan& section : side.sections) section.factor *= format.scale.renormalise ? 1 : section.unit / side.unit;
   for (SectionPlan& section : side.sections) section.factor *= format.gain();
-  if (!is_key && (joins || format.has_zero_point()) && format.scale.type == ScaleType::f32) {
+  if (!is_key && (joins || format.has_zero_point()) && has_wide_scales(format)) {
     for (SectionPlan& section : side.sections) section.factor *= kWideScales;
     side.unit /= kWideScales;
   }

@@ -40,6 +40,7 @@ Source emit_prefill(const PrefillPlan& plan, const Registry& registry) {
   if (is_paged) w.fragment("kernels/decode/paged.cuh");
   w.check_first(plan.checks);
   w.overlap = Overlap::at_start;
+  side_fragments(w, plan.k), side_fragments(w, plan.v);
   if (plan.rotates_queries) domain_fragments(w, plan.k.format);
   if (plan.rotates_output) domain_fragments(w, plan.v.format);
   w.line("// ======== the plan ========\nnamespace kv {{\n");

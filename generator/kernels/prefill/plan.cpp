@@ -76,18 +76,25 @@ Result<SidePlan> plan_halves(const Format& format, int head_dim, bool is_planar,
     side.rotated_dim = format.stored_dim(head_dim), side.pad_bytes = 0;
     return side;
   }
-  // A half has 11 bits. The zero point times the scale loses too many of them: on random rows the error is 1.3e-3,
-  // above the 1e-3 that every kernel keeps.
-  if (format.has_zero_point())
+  if (format.has_segments())
     return fail(Code::unsupported,
-                fmt::format("{} ({}) has zero points, which halves do not hold exactly enough", name, format.name), {},
+                fmt::format("{} ({}) has segments, which one pass does not convert", name, format.name), {},
                 {"decode serves it, and prefill in two passes"});
+  // A half has 11 bits. The zero point times the scale loses too many of them: on random rows the error is 1.3e-3,
+  // above the 1e-3 that every kernel keeps. Subtracted from the codes it is exact.
+  if (format.has_zero_point() && side.sections[0].use != ScaleUse::by_group)
+    return fail(Code::unsupported,
+                fmt::format("{} ({}) has zero points of less than whole blocks of 32 values or more, which halves do "
+                            "not hold exactly enough",
+                            name, format.name),
+                {}, {"decode serves it, and prefill in two passes"});
   const bool is_served = std::count(dims.begin(), dims.end(), side.rotated_dim) > 0;
   if (side.sections.size() != 1 || !is_served || side.pad_bytes > 0)
     return fail(Code::unsupported,
                 fmt::format("{} ({}) has rows of {} values in {} section(s); prefill serves rows of {} values in one",
                             name, format.name, side.rotated_dim, side.sections.size(), fmt::join(dims, ", ")));
   SectionPlan& section = side.sections[0];
+  if (format.has_zero_point()) section.adds_minima = false, section.subtracts_zeros = true;
   section.permutes = plan_permutes(section);
   if (section.permutes.kind != PermuteKind::none) {
     KV_TRY(reads, plan_lane_reads(side, 0, head_dim, 4, section.use == ScaleUse::by_value, {4, 0, true}));
@@ -157,7 +164,8 @@ std::string converter(const PrefillPlan& plan, const SectionPlan& section) {
                                        "halves by permutes of 16 entries"};
   if (section.permutes.kind != PermuteKind::none) return kPermutes[int(section.permutes.kind)];
   if (section.is_masked) return "codes found by the mask of each block";
-  if (section.codes.bits > 8) return "rounded to f16";
+  if (section.codes.is_trellis()) return "states of a trellis by table";
+  if (section.codes.is_wide()) return "rounded to f16";
   return section.codes.kind == CodeKind::table ? "single codes by table" : "codes computed to halves";
 }
 
@@ -327,9 +335,11 @@ Result<PrefillPlan> plan_prefill(const Problem& problem) {
   plan.probabilities_at = plan.values_at + plan.stages * plan.tokens * dim_v * 2;
   plan.barriers_at = plan.probabilities_at + (plan.shares_rows ? 64 * plan.tokens * 2 : 0);
   const SectionPlan& keys = plan.k.sections[0];
+  // Rounded to fp16, a float32 scale would be off by the same for all values of a row.
+  const bool is_wide_scale = plan.k.format.scale.type == ScaleType::f32 && !plan.k.format.scale.renormalise;
   plan.scales_scores = !plan.copies_rows && keys.use == ScaleUse::by_group &&
-                       keys.reads.groups * keys.reads.blocks == 1 && keys.reads.reads_per_group == 1 &&
-                       !keys.adds_minima;
+                       keys.reads.groups * keys.reads.blocks == 1 && !keys.adds_minima &&
+                       (keys.reads.reads_per_group == 1 || is_wide_scale);
   plan.tracks_maximum = plan.stages == 1 || changes_scores(problem.features);
   plan.exchange_at = plan.barriers_at + kBarrierBytes;
   plan.posts_at = plan.exchange_at + (plan.shares_rows ? kExchangeBytes : 0);

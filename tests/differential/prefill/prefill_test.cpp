@@ -108,8 +108,7 @@ TEST_CASE("up to 64 query rows, which both consumers have: the oracle's answer i
 }
 
 // Each format with one of the head sizes at which prefill serves it, in turn, or with KVJIT_FULL=1 with all of them:
-// compiling takes two seconds a format. vllm_fp8_per_token_head at 256 is left out: its error here is 1.06e-3, because
-// its float32 scales become fp16 (templates/kernels/prefill/NOTES.md).
+// compiling takes two seconds a format.
 TEST_CASE("every format that prefill serves, as K and V, is read by prefill") {
   const bool is_complete = std::getenv("KVJIT_FULL") != nullptr;
   std::map<int, int> served_at;
@@ -119,7 +118,6 @@ TEST_CASE("every format that prefill serves, as K and V, is read by prefill") {
     std::vector<Case> served;
     for (const int head_dim : fitting(registry(), name, {128, 64, 256})) {
       // Blocks of 256 query rows, and of 128, in turn.
-      if (name == "vllm_fp8_per_token_head" && head_dim == 256) continue;
       const Case test{name, name, head_dim, 3, turn % 2 ? 22 : 44, Layout::planar, true};
       if (plan_prefill(planned(registry(), test, "sm_90a").problem)) served.push_back(test), ++served_at[head_dim];
     }

@@ -11,6 +11,8 @@
 
 #include "formats/codes.cuh"
 #include "formats/groups.cuh"
+#include "formats/minifloat_bias15.cuh"
+#include "formats/trellis.cuh"
 #include "generator/base/minifloat.hpp"
 #include "generator/formats/format.hpp"
 #include "runtime/device/cpu/block_scheduler.hpp"
@@ -55,6 +57,7 @@ void check_number(const Decode& decode, const Encode& encode) {
 TEST_CASE("8-bit floats convert as the codec says, both ways") {
   check_number<kv::E4m3>(float_from_e4m3, e4m3_from_float);
   check_number<kv::E5m2>(float_from_e5m2, e5m2_from_float);
+  check_number<kv::E4m3b15>(float_from_e4m3b15, e4m3b15_from_float);
   check_number<kv::Ue4m3>(float_from_ue4m3, ue4m3_from_float);
 }
 

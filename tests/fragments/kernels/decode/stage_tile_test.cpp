@@ -141,6 +141,7 @@ struct Conflict {
 constexpr Conflict kConflicts[] = {
     // Lanes read both halves of every second chunk, and the swizzle does not exchange odd and even chunks.
     {"nvfp4", false, 256},
+    {"ggml_nvfp4_4over6", false, 256},
     // Lane reads of 6 bytes load the two words that hold them. They may cross chunks, so rows are padded, and words of
     // different rows fall into one bank. Pads of 16 bytes would separate some of them but split sectors, and are no
     // faster (templates/kernels/decode/NOTES.md).

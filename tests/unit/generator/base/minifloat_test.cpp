@@ -75,6 +75,33 @@ TEST_CASE("E5M2: nearest even, infinities") {
   CHECK(std::isnan(float_from_e5m2(e5m2_from_float(kNaN))));
 }
 
+// Triton's steps: a half rounded towards zero, at most 1.75 in magnitude, doubled, and half of its lower byte added.
+std::uint8_t as_triton_does(float x) {
+  std::uint16_t half = std::isnan(x) ? 0x7FFF : f16_from_float(x);
+  if (!std::isnan(x) && std::fabs(float_from_f16(half)) > std::fabs(x)) --half;
+  const unsigned size = std::min(half & 0x7FFFu, 0x3F00u);
+  return std::uint8_t(((half & 0x8000u) | (size * 2 + 0x80)) >> 8);
+}
+
+TEST_CASE("E4M3 with a bias of 15: the bytes of Triton") {
+  CHECK(float_from_e4m3b15(0x78) == 1);
+  CHECK(float_from_e4m3b15(0x01) == 0x1p-17f);
+  CHECK(e4m3b15_from_float(100) == 0x7E);
+  CHECK(float_from_e4m3b15(0xFE) == -1.75f);
+  for (const float f : {kInfinity, -kInfinity, kNaN, 0.0f, -0.0f, 1e-30f, 1.8e-8f}) {
+    CAPTURE(f);
+    CHECK(e4m3b15_from_float(f) == as_triton_does(f));
+  }
+  int wrong = 0;
+  for (float f = 0x1p-19f; f < 2; f *= 1.00007f)
+    for (const float x : {f, -f}) wrong += e4m3b15_from_float(x) != as_triton_does(x);
+  for (unsigned code = 0; code < 0x7E; ++code) {
+    const float middle = (float_from_e4m3b15(std::uint8_t(code)) + float_from_e4m3b15(std::uint8_t(code + 1))) / 2;
+    for (const float x : {middle, std::nextafter(middle, 0.0f)}) wrong += e4m3b15_from_float(x) != as_triton_does(x);
+  }
+  CHECK(wrong == 0);
+}
+
 TEST_CASE("UE4M3: halves go up, nothing is negative, and what the published writer takes for an overflow") {
   for (int code = 8; code < 0x77; ++code) {
     const float low = float_from_ue4m3(std::uint8_t(code)), high = float_from_ue4m3(std::uint8_t(code + 1));

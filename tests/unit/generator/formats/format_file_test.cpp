@@ -164,9 +164,11 @@ TEST_CASE("scales: keys that belong to one rule, and roundings that belong to on
         "with 'search' and 'over' values are multiplied by a reciprocal");
   CHECK(refusal(name, "over = \"tensor\"", "over = \"head\"") == "over 'head' is not known");
   CHECK(refusal("vllm_ultraquant_v", "factor = 0.156", "factor = 0.156\ndivisor = 6") ==
-        "'factor' is above 0 and takes the place of a divisor");
+        "'factor' is above 0, and there is no divisor beside it");
+  CHECK(refusal("q4_0", "divisor = -8", "divisor = -8\nfactor = 2") ==
+        "'factor' belongs to rule = \"amax\", or to a rule of norms");
   CHECK(refusal("vllm_ultraquant_v", "storage = \"e8m0\"", "storage = \"e4m3\"") ==
-        "scales in e8m0 are rounded \"up\" or to \"nearest\", those in e4m3 \"up\"");
+        "scales in e8m0 are rounded \"up\" or to \"nearest\", those in e4m3 and f32 \"up\"");
   CHECK(refusal("vllm_k4_nc", "epsilon = 1e-8", "over = \"tensor\"") == "'over' belongs to rule = \"amax\"");
   CHECK(refusal("q8_0", "divisor = 127", "divisor = 127\nepsilon = 1e-8") ==
         "'epsilon' is above 0 and is added to a norm");
@@ -186,6 +188,63 @@ TEST_CASE("zero points, transforms without a norm, grids") {
   CHECK(refusal("buun_turbo8", "rule = \"amax\"", "rule = \"signed_max\"") ==
         "a grid from -1 to 1 is in units of the largest magnitude: [scale] rule = \"amax\"");
   CHECK(refusal("kv3", "nibbles = true", "nibbles = false") == "'nibbles_from' belongs to 'nibbles = true'");
+}
+
+TEST_CASE("trellises: one stream and one norm a block") {
+  const std::string name = "buun_turbo2_tcq";
+  const Format& f = *registry().format(name, {}).value();
+  CHECK(f.codes().is_trellis());
+  CHECK_FALSE(f.codes().is_wide());
+  CHECK(f.codes().values.size() == 256);
+  CHECK(f.block_bytes == 36);  // f16, and 6 + 2 * 128 bits on whole pairs of bytes
+  CHECK(f.code_bytes == 34);
+  CHECK(f.fields[1].bit_of(5, 7) == 17);
+  CHECK(int8_step(f.codes()) == 0);
+  CHECK(refusal(name, "step_bits = 2", "step_bits = 4") == "'state_bits' is at least 5 more than 'step_bits'");
+  CHECK(refusal(name, "step_bits = 2", "") == "[codes] needs the key 'step_bits'");
+  CHECK(refusal(name, "state_bits = 8", "state_bits = 10") == "state_bits must be 6..9");
+  CHECK(refusal(name, "state_bits = 8", "state_bits = 9") ==
+        "the codebook has 256 values, but a trellis of 9 state bits has 512");
+  CHECK(refusal(name, "rule = \"corrected_norm\"", "rule = \"amax\"\ndivisor = 1") ==
+        "a trellis has one norm for each block: [scale] rule = \"corrected_norm\", for one");
+  CHECK(refusal(name, "block = 128", "block = 512") == "a trellis runs over blocks of 32 to 256 values");
+  CHECK(refusal(name, "block = 128", "block = 128\nzero_bytes = true") ==
+        "a trellis has all values of a block: no outliers, no residual, and no rounding before it");
+  CHECK(refusal(name, "field = \"codes\"", "field = \"codes\"\nlow = 1") == "fields must hold the codes exactly once");
+}
+
+TEST_CASE("segments: a record, its views, and what does not go together") {
+  const std::string name = "vllm_fp8_ds_mla_656";
+  const Format whole = *registry().format_for(name, 576, {}), view = *registry().format_for(name, 512, {});
+  CHECK(whole.block_bytes == 656);
+  CHECK(whole.code_bytes == 640);
+  CHECK(whole.scale_bytes == 16);
+  CHECK(whole.segments.size() == 2);
+  CHECK(view.segments.size() == 1);
+  CHECK(view.block_bytes == 656);  // a view reads and writes the same rows
+  CHECK(view.read_bytes() == 528);
+  CHECK(view.fields.back().kind == FieldKind::foreign);
+  const Result<Format> other = registry().format_for(name, 128, {});
+  REQUIRE_FALSE(other);
+  CHECK(other.error().message == "'vllm_fp8_ds_mla_656' is a record of whole heads, and none has 128 channels");
+  CHECK(other.error().notes == std::vector<std::string>{"heads of 512 channels work", "heads of 576 channels work"});
+  const Field& scales =
+      *registry().format_for("vllm_nvfp4_ds_mla_352", 576, {}).value().field(FieldKind::segment_scales, 0);
+  CHECK(scales.scale_place(5, 32) == 9);  // 8 (s mod 4) + s / 4
+  CHECK(refusal(name, "[512, 576]", "[480, 576]") ==
+        "channels = [512, end]: a segment begins where the one before ends, and has whole 32 channels");
+  CHECK(refusal(name, "[512, 576]", "[512, 570]") ==
+        "channels = [512, end]: a segment begins where the one before ends, and has whole 32 channels");
+  CHECK(refusal(name, "block = 128", "block = 96") == "512 channels are no whole blocks of 96");
+  CHECK(refusal(name, "[[segments]]", "block = 4\n[[segments]]") ==
+        "'block' does not go with [[segments]], which have formats of their own");
+  CHECK(refusal(name, "rule = \"amax\", divisor = 448, least = 1.17549435e-38, storage = \"f32\"",
+                "rule = \"tensor\"") == "a segment has no trellis, no minimum and no scale of the whole tensor");
+  CHECK(refusal(name, "field = \"scale\"\nsegment = 0", "field = \"scale\"\nsegment = 1") ==
+        "fields must hold the codes and the scales of segment 0 exactly once");
+  CHECK(refusal(name, "field = \"codes\"\nsegment = 1", "field = \"pad\"\nbytes = 1") ==
+        "fields must hold the codes and the scales of segment 1 exactly once");
+  CHECK(refusal("vllm_nvfp4_ds_mla_352", "rows = 4", "rows = 5") == "rows divide the scales of a segment of one block");
 }
 
 TEST_CASE("fields: the parts of a byte and their order") {

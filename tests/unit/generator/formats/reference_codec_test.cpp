@@ -5,12 +5,16 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 
 #include "generator/catalogue/registry.hpp"
 #include "generator/formats/codebook.hpp"
+#include "tests/support/axis_formats.hpp"
 #include "tests/support/goldens.hpp"
+#include "tests/support/packed_rows.hpp"
 #include "tests/support/registry.hpp"
 #include "tests/support/rng.hpp"
 
@@ -67,6 +71,42 @@ TEST_CASE("what is decoded from golden bytes is near what went in, and codes to 
     int differences = 0;
     for (std::size_t i = 0; i < bytes.size(); ++i) differences += bytes[i] != again[i];
     CHECK(differences <= int(bytes.size()) / 4);
+  }
+}
+
+// Returns the squared distance of a block's entries from the unit vector u.
+double distance(const Format& f, const std::vector<std::uint8_t>& block, const std::vector<double>& u) {
+  double sum = 0;
+  for (std::size_t i = 0; i < u.size(); ++i) {
+    const double miss = u[i] - f.codes().values[std::size_t(test::stored_code(f, block.data(), 0, int(i)))];
+    sum += miss * miss;
+  }
+  return sum;
+}
+
+TEST_CASE("the path through a trellis: no stream that differs in up to three near bits is nearer") {
+  const auto axis = std::ranges::find(test::axis_formats(), std::string("trellis2_factor"), &test::AxisFormat::name);
+  REQUIRE(axis != test::axis_formats().end());
+  const Format f = parse_format(std::string("title = \"t\"\n") + axis->toml, "f/t.toml", registry(), 64).value();
+  const Field& field = f.fields[0];
+  const int bits = f.codes().bits + (f.block - 1) * f.codes().step_bits;
+  test::Rng rng(3);
+  for (int trial = 0; trial < 4; ++trial) {
+    const std::vector<float> x = rng.normals(std::size_t(f.block));
+    double norm = 0;
+    for (const float v : x) norm += double(v) * v;
+    std::vector<double> u(x.begin(), x.end());
+    for (double& v : u) v /= std::sqrt(norm);
+    const std::vector<std::uint8_t> block = encode_row(f, x);
+    const double chosen = distance(f, block, u);
+    for (int first = 0; first < bits; ++first)
+      for (int pattern = 1; pattern < 128; pattern += 2) {
+        if (std::popcount(unsigned(pattern)) > 3) continue;
+        std::vector<std::uint8_t> other = block;
+        for (int i = 0; i < 7 && first + i < bits; ++i)
+          other[std::size_t(field.at + (first + i) / 8)] ^= std::uint8_t((pattern >> i & 1) << (first + i) % 8);
+        if (other != block) REQUIRE(distance(f, other, u) >= chosen - 1e-6);
+      }
   }
 }
 

@@ -72,6 +72,7 @@ const std::map<std::string, Expected> kExpected = {
     {"vllm_octave_4", {IntegerKind::table16, 1, false, 0x1p-6}},
     {"iq4_nl", {IntegerKind::table16, 1, false, 1}},
     {"mxfp4", {IntegerKind::table16, 1, false, 0x1p-1}},
+    {"mxfp4_2over4", {IntegerKind::table16, 1, false, 0x1p-1}},
     // The entries are near 35.5 and 118.5 steps.
     {"turbo2_qk128", {IntegerKind::table8, 1, true, kTurbo2Step}},
     {"turbo2_qk32", {IntegerKind::table8, 1, true, kTurbo2Step}},
@@ -95,7 +96,7 @@ const std::map<std::string, Expected> kExpected = {
 
 TEST_CASE("which formats become integers, how many parts, and in which unit") {
   const auto names = test::format_names(registry());
-  CHECK(names.size() == 89);
+  CHECK(names.size() == 100);
   for (const auto& [name, expected] : kExpected) CHECK_MESSAGE(std::count(names.begin(), names.end(), name) == 1, name);
   for (const std::string& name : names) {
     CAPTURE(name);

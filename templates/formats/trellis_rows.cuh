@@ -1,0 +1,146 @@
+// Writes rows of trellis codes: finds the states whose entries are nearest to the values of a block (Viterbi's
+// algorithm), and packs their stream. A warp takes the blocks of a row one after another.
+//
+// Value i leads from state s to state (s >> kStep) | (symbol << (kBits - kStep)), at the cost of the squared distance
+// of the new state's entry. The states kJoins g .. kJoins g + kJoins - 1 lead to the same states, which are g and those
+// with other symbols: all states that are g modulo the number of groups. So a step finds the cheapest state of each
+// group, and adds a distance for each new state. Of equal costs the lowest state wins.
+//
+// A lane keeps the costs of kOwn neighbouring states in registers, and the entries of these states. Shared memory of
+// the warp has the values, which the states of their path replace; the least cost of each group, twice, so that a step
+// has one barrier; and for each value a byte a lane with the choices in the lane's groups.
+// SPDX-License-Identifier: MIT
+#pragma once
+#include "formats/trellis.cuh"
+#include "formats/write_row.cuh"
+
+namespace kv {
+
+template <class Codes, int kLength>
+struct TrellisSearch {
+  static constexpr int kStates = 1 << Codes::kBits, kJoins = 1 << Codes::kStep, kGroups = kStates / kJoins,
+                       kOwn = kStates / 32, kOwnGroups = kOwn / kJoins;
+  static_assert(kOwnGroups > 0 && kOwnGroups * Codes::kStep <= 8, "the choices of a lane are a byte");
+
+  u32* words;    // kLength values as floats, then the states of the path
+  float* least;  // of each group, for even and for odd values
+  u8* choices;   // a byte for each value and lane
+
+  KV_DEVICE void find() {
+    float cost[kOwn] = {}, entry[kOwn];
+    KV_UNROLL
+    for (int i = 0; i < kOwn; ++i) entry[i] = Codes::value(lane() * kOwn + i);
+    KV_NO_UNROLL
+    for (int t = 0; t < kLength; ++t) {
+      float* const groups = least + t % 2 * kGroups;
+      u32 chosen = 0;
+      KV_UNROLL
+      for (int g = 0; g < kOwnGroups; ++g) {
+        float lowest = cost[g * kJoins];
+        u32 choice = 0;
+        KV_UNROLL
+        for (int i = 1; i < kJoins; ++i)
+          if (cost[g * kJoins + i] < lowest) lowest = cost[g * kJoins + i], choice = i;
+        groups[lane() * kOwnGroups + g] = lowest, chosen |= choice << g * Codes::kStep;
+      }
+      choices[t * 32 + lane()] = u8(chosen);
+      sync_warp();
+      const float x = float_of(words[t]);
+      const float* const joined = groups + lane() * kOwn % kGroups;
+      KV_UNROLL
+      for (int i = 0; i < kOwn; ++i) {
+        const float miss = add_rn(x, -entry[i]);
+        cost[i] = add_rn(joined[i], mul_rn(miss, miss));
+      }
+    }
+    sync_warp();  // choices and values have been written and read by all lanes
+    trace(cheapest(cost));
+  }
+
+ private:
+  // The lowest of the cheapest states. If costs are NaN, state 0.
+  KV_DEVICE static u32 cheapest(const float (&cost)[kOwn]) {
+    float lowest = cost[0];
+    u32 state = lane() * kOwn;
+    KV_UNROLL
+    for (int i = 1; i < kOwn; ++i)
+      if (cost[i] < lowest) lowest = cost[i], state = lane() * kOwn + i;
+    KV_UNROLL
+    for (int mask = 1; mask < 32; mask <<= 1) {
+      const float other = shfl_xor(lowest, mask);
+      const u32 other_state = shfl_xor(state, mask);
+      const bool is_lower = lane() & mask;  // the other lane's states
+      if (other < lowest || (is_lower && !(lowest < other))) lowest = other, state = other_state;
+    }
+    return state;
+  }
+  // Goes back along the path that ends in `state`. All lanes read, and one writes.
+  KV_DEVICE void trace(u32 state) {
+    KV_NO_UNROLL
+    for (int t = kLength - 1; t >= 0; --t) {
+      if (lane() == 0) words[t] = state;
+      const u32 group = state % kGroups;
+      const u32 choice = choices[t * 32 + group / kOwnGroups] >> group % kOwnGroups * Codes::kStep & (kJoins - 1);
+      state = group * kJoins + choice;
+    }
+    sync_warp();
+  }
+};
+
+// Packs the streams of all blocks, two bytes a lane, from the states of all values.
+template <class F, class Field>
+KV_DEVICE void pack_streams(const u32* states, u8* to) {
+  constexpr int kUnits = (Field::kBits + (F::kBlock - 1) * Field::kStep + 15) / 16;
+  KV_NO_UNROLL
+  for (int i = lane(); i < F::kStored / F::kBlock * kUnits; i += 32) {
+    const int block = i / kUnits, first_bit = i % kUnits * 16;
+    // The values whose states have bits of the unit.
+    const int begin = first_bit < Field::kBits ? 0 : (first_bit - Field::kBits) / Field::kStep + 1,
+              end = (first_bit + 15) / Field::kStep + 1;
+    u32 bits = 0;
+    KV_NO_UNROLL
+    for (int value = begin; value < end && value < F::kBlock; ++value) {
+      const u32 state = states[block * F::kBlock + value];
+      const int bit = value * Field::kStep - first_bit;
+      bits |= bit < 0 ? state >> -bit : state << bit;
+    }
+    store_bytes<2, unit_of<2>(Field::kAt, F::kCodeStride, 2)>(
+        to + i64(block) * F::kCodeStride + Field::kAt + first_bit / 8, bits);
+  }
+}
+template <class F, class Field>
+KV_DEVICE void pack_streams(CodeFields<Field>, const u32* states, u8* to) {
+  pack_streams<F, Field>(states, to);
+}
+
+// In place of write_rotated() of formats/write_row.cuh.
+template <class Writer, int kPerLane>
+requires(Writer::Encoder::F::Codes::kIsTrellis) KV_DEVICE
+    void write_rotated(const float (&)[kPerLane], float (&rotated)[kPerLane], float tensor_scale, u8* bytes,
+                       const StoredRow& to) {
+  using R = typename Writer::Encoder;
+  using F = typename R::F;
+  using Search = TrellisSearch<typename F::Codes, F::kBlock>;
+  Scales<kPerLane> scales;
+  R::Rule::template find<R>(rotated, tensor_scale, scales);
+  u32* const words = reinterpret_cast<u32*>(bytes);
+  float* const least = reinterpret_cast<float*>(words + F::kStored);
+  KV_UNROLL
+  for (int e = 0; e < kPerLane; ++e)
+    words[e * 32 + lane()] = bits_of(mul_rn(rotated[e], R::Divide::template factor<R>(scales.d[e], 0.f)));
+  sync_warp();
+  KV_NO_UNROLL
+  for (int first = 0; first < F::kStored; first += F::kBlock) {
+    Search search{words + first, least, reinterpret_cast<u8*>(least + 2 * Search::kGroups)};
+    search.find();
+  }
+  float entry[kPerLane];
+  KV_UNROLL
+  for (int e = 0; e < kPerLane; ++e) entry[e] = F::Codes::value(words[e * 32 + lane()]);
+  R::Refine::template refine<R>(rotated, entry, scales.d);
+  pack_streams<F>(typename F::Codes::Fields{}, words, to.codes);
+  store_numbers<F, typename F::Number, F::kScaleAt>(to, scales.d);
+  Writer::pad(to);
+}
+
+}  // namespace kv
