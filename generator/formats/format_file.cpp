@@ -17,7 +17,7 @@ namespace {
 // limited.
 constexpr const char *kHeadDim = "head_dim", *kPowerOfTwo = "power_of_two", *kPowerTo128 = "power_of_two_to_128";
 constexpr schema::Range kSizes{1, 4096};
-// What a format without segments may state of all channels.
+// These keys are about all channels of a format, so a file with [[segments]] has none of them.
 constexpr const char* kWholeFormatKeys[] = {"block", "zero_bytes", "padding",  "codes",   "codebook",
                                             "scale", "rotation",   "outliers", "residual"};
 
@@ -260,7 +260,7 @@ Result<void> FormatReader::rotation(schema::Table& rotation) {
   return {};
 }
 
-// What a trellis runs over is one block, whose values one warp encodes together.
+// A trellis runs over one block. One warp encodes its values together.
 void FormatReader::check_trellis(schema::Table& top) {
   const Scale& s = f_.scale;
   const Where where = top.where("codes");

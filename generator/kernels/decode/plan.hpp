@@ -144,8 +144,9 @@ struct SectionPlan {
   std::vector<std::uint16_t> halves;  // table: the bits of value / unit as fp16
   double unit = 1;                    // value = unit * the unpacked number
   double factor = 1;                  // scale = factor * the stored scale
-  // Of a segment: its format, whose fields have their places in the row (as plane_at) and in the scales of the row, and
-  // bytes from the scales of one of its blocks to the next. If it stores no scale, the scale is 1.
+  // A segment has a format of its own. Field::plane_at counts from the start of the row here, or from the start of the
+  // row's scales. If the format stores no scale, the scale is 1. scale_stride is the number of bytes from the scales of
+  // one block of the segment to those of the next.
   std::optional<Format> own;
   int scale_stride = 0;
 };
