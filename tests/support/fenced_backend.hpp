@@ -70,7 +70,7 @@ class FencedBackend : public Backend {
 
 inline std::shared_ptr<Context> open_fenced() {
   Options options = Options::from_environment();
-  options.cache_dir = scratch_cache();
+  options.cache_dir = shared_cache();
   const auto device = std::make_shared<SharedDevice>(std::make_shared<FencedBackend>(must(open_cpu(options))));
   return must(make_context(options, device, host_toolchain(options)));
 }

@@ -18,9 +18,9 @@ namespace {
 constexpr std::size_t kColumns = 100;  // of a line of help
 constexpr std::size_t kIndent = 26;    // column at which the texts of flags begin
 
-using Row = std::pair<const char*, const char*>;
+using Described = std::pair<const char*, const char*>;
 
-constexpr Row kExitCodes[] = {
+constexpr Described kExitCodes[] = {
     {"0", "ok"},
     {"1", "internal: a bug of kvjit"},
     {"2", "usage: a mistake on the command line"},
@@ -33,7 +33,7 @@ constexpr Row kExitCodes[] = {
     {"9", "cancelled, as by Ctrl-C"},
 };
 
-constexpr Row kVariables[] = {
+constexpr Described kVariables[] = {
     {"KVJIT_DEVICE", "default of --device"},
     {"KVJIT_DEVICE_ORDINAL", "number of the GPU"},
     {"KVJIT_CACHE_DIR", "default of --cache-dir"},

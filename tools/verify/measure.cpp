@@ -172,7 +172,8 @@ bool is_byte_exact(const Format& format) {
   for (const Segment& segment : format.segments)
     if (!is_byte_exact(segment.format)) return false;
   return format.scale.rule != ScaleRule::norm && format.rotation.is_identity() &&
-         format.scale.refine != Refine::matched && format.scale.refine != Refine::least_squares;
+         format.scale.refine != Refine::matched && format.scale.refine != Refine::least_squares &&
+         format.scale.search.empty();
 }
 
 long long allowed_append_bytes(const Format& format, long long bytes) {

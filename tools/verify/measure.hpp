@@ -71,7 +71,8 @@ ByteAgreement compare_rows(const Format& format, std::span<const std::uint8_t> a
 
 // True if the quantize kernels must store exactly the reference codec's bytes. False if scales come from sums (norms,
 // matched and least-squares scales) or values are rotated: kernels compute these in float32, the codec in double, so a
-// scale or a code next to a rounding boundary may be rounded to the other side.
+// scale or a code next to a rounding boundary may be rounded to the other side. False, too, if the sums of squared
+// errors choose between divisors: kernels add them in the order of their lanes, so near ties may go to the other one.
 bool is_byte_exact(const Format& format);
 
 // The most bytes of appended rows that may differ from those of quantize, if `bytes` were appended. Append stores a

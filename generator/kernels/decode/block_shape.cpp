@@ -94,7 +94,7 @@ int layout_shared(DecodePlan& plan, const BlockShape& shape, int probability_buf
   const SectionPlan& keys = plan.k.sections[0];
   const int columns = plan.column_blocks * plan.heads * 8, rows = plan.rows * plan.heads;
   plan.sums_at = plan.queries_at + plan.k.rotated_dim * columns * (plan.has_integer_keys ? 2 : 2 * plan.query_terms);
-  plan.sum_groups = keys.adds_minima || keys.integers.has_half ? keys.reads.groups : 0;
+  plan.sum_groups = keys.adds_minima || keys.integers.sum_factor != 0 ? keys.reads.groups : 0;
   plan.largest_at = round_up(plan.sums_at + plan.sum_groups * columns * 4, 16);
   plan.row_max_at = round_up(plan.largest_at + (plan.scales_queries ? columns * 4 : 0), 16);
   plan.probabilities_at = plan.ring_at = plan.row_max_at;

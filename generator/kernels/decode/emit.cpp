@@ -174,7 +174,7 @@ bool are_scales_matrices(const DecodePlan& plan) {
 }
 
 // Writes the scale of V whose codes count from a zero point. It multiplies the probabilities; values get a scale of 1
-// and, as a minimum, what unpack_rare.cuh has added to them.
+// and, as a minimum, what rare/unpack.cuh has added to them.
 void write_counted_scale(Writer& w, const Format& f, const SectionPlan& section, bool is_planar) {
   w.line("  KV_DEVICE static float scale(SharedAddress, int) {{ return 1.f; }}");
   w.line(
@@ -251,6 +251,11 @@ void write_section(Writer& w, const SidePlan& side, std::size_t index, const std
           "  static constexpr bool kSubtractsZeros = true;\n  KV_DEVICE static u32 zero(SharedAddress block, "
           "[[maybe_unused]] int group) {{ return {}; }}",
           zero_of(f, is_planar));
+    if (section.integers.counts_from_zero)
+      w.line(
+          "  static constexpr bool kCountsFromZero = true;\n  KV_DEVICE static float zero_value(SharedAddress block, int "
+          "group) {{ return {}; }}",
+          zero_value_of(f, is_planar));
     if (section.adds_minima)
       w.line("  KV_DEVICE static float minimum(SharedAddress block, int group) {{ return {}; }}",
              f.has_zero_point() ? zero_value_of(f, is_planar) : fmt::format("f32_from_f16({})", half));
@@ -287,8 +292,9 @@ namespace emit {
 void side_fragments(Writer& w, const SidePlan& side) {
   for (const SectionPlan& section : side.sections) {
     if (section.codes.is_trellis() || section.codes.is_bias15() || section.subtracts_zeros)
-      w.fragment("kernels/decode/unpack_rare.cuh");
+      w.fragment("kernels/decode/rare/unpack.cuh");
     if (section.subtracts_zeros && side.to_halves) w.fragment("kernels/prefill/zero_rows.cuh");
+    if (section.integers.counts_from_zero) w.fragment("kernels/decode/rare/zero_keys.cuh");
   }
 }
 
@@ -447,7 +453,7 @@ Source emit_decode(const DecodePlan& plan, const Registry& registry) {
   w.line("  static constexpr int kRingAt = {}, kStageBytes = {}, kEpilogueAt = {};", plan.ring_at, plan.stage_bytes,
          plan.epilogue_at);
   w.line("  static constexpr float kSumFactor = {};  // of integers: what a code stands for above its own",
-         real(plan.k.sections[0].integers.has_half ? 0.5 : 0));
+         real(plan.k.sections[0].integers.sum_factor));
   w.line("  using KeyCodes = KeySection0;");
   w.line("  using K = KeySide;\n  using V = ValueSide;\n  using Feature = {};",
          feature_of(plan.features, plan.causal, plan.query_length, plan.sparse_v > 0));

@@ -32,6 +32,16 @@ IntegerPlan plan_plain(const Section& s) {
   return plan;
 }
 
+// Codes that count from a zero point. Half the range is subtracted from each, and the rest of the zero point is added
+// to the sum of the products (templates/kernels/decode/zero_keys.cuh).
+IntegerPlan plan_counted(const Section& s) {
+  IntegerPlan plan = plan_plain(s);
+  if (plan.kind == IntegerKind::none || plan.slots.offset != 0) return {};
+  plan.counts_from_zero = true;
+  plan.sum_factor = -std::ldexp(1, s.bits - 1);
+  return plan;
+}
+
 // A unit such that every entry of a codebook of up to 3 bits is n or n + 1/2 units, to a relative error of kNear. As
 // fp16 an entry may be off by 2^-12, which is 0.00024.
 constexpr double kNear = 0.00015;
@@ -62,14 +72,13 @@ IntegerPlan plan_table(const Section& s) {
   std::vector<int> first(16), second(16);
   if (step > 0) {
     plan.unit = step;
-    plan.has_half = s.values[0] / step != std::floor(s.values[0] / step);
+    plan.sum_factor = s.values[0] / step != std::floor(s.values[0] / step) ? 0.5 : 0;
     // The kernel adds the 1/2 through the sum of Q. Up to eight entries do without it, if half the unit fits a byte.
-    if (plan.has_half && count <= 8 && largest / step * 2 <= 127) plan.unit = step / 2, plan.has_half = false;
+    if (plan.sum_factor > 0 && count <= 8 && largest / step * 2 <= 127) plan.unit = step / 2, plan.sum_factor = 0;
     for (std::size_t i = 0; i < count; ++i) first[i] = int(std::floor(s.values[i] / plan.unit));
   } else if (const Steps steps = nearest_steps(s, largest); steps.unit > 0) {
-    plan.unit = steps.unit, plan.has_half = steps.has_half;
-    const double half = steps.has_half ? 0.5 : 0;
-    for (std::size_t i = 0; i < count; ++i) first[i] = int(std::lround(s.values[i] / plan.unit - half));
+    plan.unit = steps.unit, plan.sum_factor = steps.has_half ? 0.5 : 0;
+    for (std::size_t i = 0; i < count; ++i) first[i] = int(std::lround(s.values[i] / plan.unit - plan.sum_factor));
   } else {
     if (s.bits > 3) return {};  // two permuted bytes of 16 entries cost more than one look-up in shared memory
     plan.code_terms = 2;
@@ -79,7 +88,7 @@ IntegerPlan plan_table(const Section& s) {
       first[i] = n >> 8, second[i] = n & 255;
     }
   }
-  bool is_mirrored = plan.has_half && count == 16;
+  bool is_mirrored = plan.sum_factor > 0 && count == 16;
   for (std::size_t i = 0; i < count / 2; ++i) is_mirrored = is_mirrored && s.values[i] == -s.values[i + count / 2];
   plan.kind = count <= 8 ? IntegerKind::table8 : is_mirrored ? IntegerKind::mirrored : IntegerKind::table16;
   for (const auto* bytes : {&first, &second})
@@ -92,8 +101,9 @@ IntegerPlan plan_table(const Section& s) {
 IntegerPlan plan_integers(const Format& format, ScaleUse use) {
   const Section& s = format.codes();
   if (format.has_segments() || format.sections.size() != 1 || format.stored_mask > 0 || format.scale.renormalise ||
-      format.has_minimum() || use == ScaleUse::by_value || s.kind == CodeKind::plain)
+      format.stores_minimum() || use == ScaleUse::by_value || s.kind == CodeKind::plain)
     return {};
+  if (format.has_zero_point()) return s.kind == CodeKind::uniform ? plan_counted(s) : IntegerPlan{};
   if (s.kind == CodeKind::uniform) return plan_plain(s);
   return s.bits <= 4 ? plan_table(s) : IntegerPlan{};
 }

@@ -93,7 +93,8 @@ enum class IntegerKind {
 struct IntegerPlan {
   IntegerKind kind = IntegerKind::none;
   int code_terms = 1;                // bytes of an entry, 1 or 2
-  bool has_half = false;             // half is 1/2, else 0
+  double sum_factor = 0;             // what is added to each code by way of the sum of Q
+  bool counts_from_zero = false;     // plain: a zero point is, too
   CodeLanes slots;                   // to which codes are unpacked
   bool flips = false;                // plain: the top bit of each byte is flipped
   std::vector<std::uint32_t> table;  // y of codes 0..15, four a word; then z of codes 0..15

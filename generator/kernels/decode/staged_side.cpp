@@ -197,6 +197,7 @@ Result<SidePlan> plan_side(const Format& format, int head_dim, bool is_planar, b
     section.adds_minima = section.use == ScaleUse::by_group && format.has_minimum() && !section.subtracts_zeros;
     // Products are summed in int32, which holds 256 of them: an element of Q is at most 32512, an entry of K below 128.
     if (by_integers && format.block <= 256) section.integers = plan_integers(format, section.use);
+    if (section.integers.counts_from_zero) section.adds_minima = false;
     KV_CHECK(read_section(side, s, head_dim, lanes_per_row, is_key, section));
     section.first = first;
     section.dim = int(section.reads.elements.size());

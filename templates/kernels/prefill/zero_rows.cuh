@@ -1,8 +1,8 @@
-// Rows of prefill whose codes count from a zero point (kernels/decode/unpack_rare.cuh). The loads of a row bring its
+// Rows of prefill whose codes count from a zero point (kernels/decode/rare/unpack.cuh). The loads of a row bring its
 // zero points behind the words of each lane read. The generator writes Section::zero(scales, group).
 // SPDX-License-Identifier: MIT
 #pragma once
-#include "kernels/decode/unpack_rare.cuh"
+#include "kernels/decode/rare/unpack.cuh"
 #include "kernels/prefill/producer.cuh"
 
 namespace kv {

@@ -139,7 +139,7 @@ TEST_CASE("bytes are told apart, padding is not looked at") {
   CHECK(agreement.code_bytes == 8);
 }
 
-TEST_CASE("bytes are exact unless norms are summed or values rotated") {
+TEST_CASE("bytes are exact unless norms or errors are summed, or values rotated") {
   const auto registry = Registry::load(embedded_files());
   REQUIRE(registry);
   const auto is_exact = [&](const char* name) { return is_byte_exact(**registry->format(name, {})); };
@@ -148,6 +148,8 @@ TEST_CASE("bytes are exact unless norms are summed or values rotated") {
   CHECK_FALSE(is_exact("tbq4_0"));
   CHECK_FALSE(is_exact("tq3_0_s2"));  // an amax rule over rotated values
   CHECK_FALSE(is_exact("atlas_turbo4"));
+  CHECK(is_exact("atlas_nvfp4"));
+  CHECK_FALSE(is_exact("atlas_nvfp4_4over6"));
 }
 
 TEST_CASE("appended bytes are those of quantize, but for near ties of formats whose bytes are not exact") {
