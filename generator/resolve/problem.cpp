@@ -19,6 +19,7 @@ std::string layout_name(bool is_planar, int page_tokens) {
 std::string problem_id(const Problem& p) {
   const std::string heads = p.token_heads > 0 ? fmt::format("heads{}.", p.token_heads) : "";
   const std::string more = heads + p.features.id() + (p.checks ? "checked." : "") + (p.append ? "append." : "") +
+                           (p.values_in_keys ? "in_keys." : "") +
                            (p.sparse_v > 0 ? fmt::format("sparse{}.", p.sparse_v) : "");
   return fmt::format("{}-{}.d{}.g{}.q{}{}.{}.{}{}{}{}-{}", p.k.name, p.v.name, p.dims(), p.q_heads_per_kv,
                      p.varlen ? "1-" : "", p.query_length, layout_name(p.is_planar(), p.page_tokens),
@@ -39,6 +40,29 @@ Result<void> check_varlen(const Problem& problem, const Spec& spec) {
   if (problem.token_heads > 0) return refuse("token_heads", "cache.token_heads");
   if (problem.features.has_hook() && problem.features.hook.reads("query"))
     return refuse("a hook that reads `query`, which is no position,", "attention.hook");
+  return {};
+}
+
+// Rows of V that are the first channels of K's rows.
+Result<void> check_in_keys(const Problem& problem, const Spec& spec) {
+  if (spec.k.in_keys)
+    return fail(Code::bad_input, "'in_keys' of K", spec.where("k.in_keys"), {"v.in_keys says that V is in K's rows"});
+  if (!problem.values_in_keys) return {};
+  const auto refuse = [&](std::string what, std::string possible) -> Result<void> {
+    return fail(Code::unsupported, "v.in_keys " + std::move(what), spec.where("v.in_keys"), {std::move(possible)});
+  };
+  if (problem.is_planar())
+    return refuse("in layout planar, whose scales lie apart",
+                  "layout = \"rows\" works, and pages with page_layout = \"rows\"");
+  const Format &k = problem.k, &v = problem.v;
+  if (k.name != v.name || (!k.has_segments() && k.block != v.block) || problem.v_dim() > problem.head_dim)
+    return refuse(fmt::format("with K of {} channels in '{}' and V of {} in '{}', whose rows begin otherwise",
+                              problem.head_dim, k.name, problem.v_dim(), v.name),
+                  "one format for both, and head_dim_v up to head_dim; a format with one block a head needs equal heads");
+  if (k.is_transformed()) return refuse("with rotated or scaled channels", "formats without a rotation work");
+  if (k.is_ragged(problem.head_dim)) return refuse("with padded heads", "multiples of 32 channels work");
+  if (problem.append) return refuse("with append", "quantize stores the rows of K");
+  if (problem.token_heads > 0) return refuse("with token_heads", "without cache.token_heads it works");
   return {};
 }
 
@@ -111,6 +135,8 @@ Result<Problem> resolve(const Spec& spec, const Registry& registry, const std::s
   KV_TRY(features, resolve_features(spec, registry));
   problem.features = features;
   KV_CHECK(check_varlen(problem, spec));
+  problem.values_in_keys = spec.v.in_keys;
+  KV_CHECK(check_in_keys(problem, spec));
   problem.id = problem_id(problem);
   return problem;
 }

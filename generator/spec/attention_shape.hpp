@@ -21,6 +21,7 @@ struct AttentionShape {
   int page_tokens = 0;                  // tokens of a page of layout paged, a power of two; 0: no pages
   Layout page_layout = Layout::planar;  // rows or planar, inside a page
   int token_heads = 0;                  // token-major heads: KV heads of a token; 0: heads lie anywhere
+  bool values_in_keys = false;          // each row of V is the first channels of K's row, in K's memory (v.in_keys)
   bool append = false;                  // a call brings K and V of its new tokens; decode stores and attends to them
   bool checks = false;                  // the device checks lengths, page tables and slots before it uses them
   double sparse_v = 0;  // V of tokens below this fraction of the largest probability may be skipped; 0: none is

@@ -117,6 +117,18 @@ Result<void> check_queries(const ProgramSource& source, const AttentionCall& cal
   return check_pointer("query_starts", call.query_starts, alignof(int));
 }
 
+// V whose rows are the first channels of K's (v.in_keys) is at K's address, by K's strides and page table.
+Result<void> check_in_keys(const ProgramSource& source, const AttentionCall& call) {
+  if (!source.values_in_keys) return {};
+  const kv::CacheSide &k = call.k, &v = call.v;
+  if (v.codes == k.codes && v.codes_sequence_stride == k.codes_sequence_stride &&
+      v.codes_head_stride == k.codes_head_stride && v.codes_token_stride == k.codes_token_stride &&
+      call.v_table.pages == call.k_table.pages && call.v_table.row_stride == call.k_table.row_stride)
+    return {};
+  return refuse(fmt::format("v: another address, stride or page table than k's; {} has V in K's rows (v.in_keys)",
+                            source.id));
+}
+
 Result<void> check_call(const ProgramSource& source, const AttentionCall& call, const Workspace& layout,
                         DevicePointer workspace) {
   KV_CHECK(check_counts(call.sequences, call.tokens, call.kv_heads));
@@ -145,6 +157,7 @@ Result<void> check_call(const ProgramSource& source, const AttentionCall& call, 
   KV_CHECK(check_token_heads(source, source.v, "v", call.v, call.kv_heads));
   KV_CHECK(check_table(source, "k", call.k_table, true));
   KV_CHECK(check_table(source, "v", call.v_table, true));
+  KV_CHECK(check_in_keys(source, call));
   KV_CHECK(check_queries(source, call));
   if (call.lengths) KV_CHECK(check_pointer("lengths", call.lengths, alignof(int)));
   if (layout.bytes == kTooMuch) return refuse("the workspace of this call does not fit 64 bits");
@@ -332,7 +345,8 @@ Result<LaunchReport> Program::finish_report(const AttentionCall& call, LaunchRep
   for (const std::string& name : source_.features.names())
     if (name != "sinks" || !call.leaves_sinks) report.features.push_back(name);
   report.cache_bytes =
-      seen_tokens(source_, call) * call.kv_heads * call.sequences * (row_bytes(source_.k) + row_bytes(source_.v));
+      seen_tokens(source_, call) * call.kv_heads * call.sequences *
+      (row_bytes(source_.k) + (source_.values_in_keys ? 0 : row_bytes(source_.v)));
   return report;
 }
 

@@ -1,5 +1,6 @@
 // Shared by the compile tests: compiles kernels through NVRTC on several threads and checks that nothing spills and
-// nothing is on the stack. Without NVRTC the test is skipped and says why.
+// nothing is on the stack. Half of the kernels of a test are compiled, by a number that their text gives, so that a
+// changed kernel takes its turn; KVJIT_FULL=1 compiles all. Without NVRTC the test is skipped and says why.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <doctest/doctest.h>
@@ -9,6 +10,8 @@
 #include <atomic>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
+#include <functional>
 #include <memory>
 #include <set>
 #include <string>
@@ -44,7 +47,10 @@ inline bool is_known(const std::string& arch) {
 class Kernels {
  public:
   void add(const Source& source) {
-    if (texts_.insert(source.text.str()).second) jobs_.push_back(source);
+    static const bool is_complete = std::getenv("KVJIT_FULL") != nullptr;
+    const std::string text = source.text.str();
+    if (!texts_.insert(text).second) return;
+    if (is_complete || jobs_.empty() || std::hash<std::string>{}(text) / 8 % 2 == 0) jobs_.push_back(source);
   }
   std::size_t size() const { return jobs_.size(); }
 

@@ -1,11 +1,14 @@
 // Lists the names of the formats in specs/formats, and the head_dims that one format or two formats fit. Tests that
-// combine every format with every other walk these lists, or with KVJIT_FULL unset every n-th member of them. Records
-// of segments have lists of their own, because they serve few head sizes.
+// combine every format with every other walk these lists, or with KVJIT_FULL unset every n-th member of them. Which
+// members these are depends on the text of all templates, so that changes of kernels are tested with other members each
+// time. Records of segments have lists of their own, because they serve few head sizes.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <algorithm>
 #include <cstdlib>
+#include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "generator/catalogue/registry.hpp"
@@ -39,12 +42,22 @@ inline std::vector<int> common(const Registry& registry, const std::string& k, c
   return fitting(registry, v, fitting(registry, k, head_dims));
 }
 
-// Returns every n-th member, or all with KVJIT_FULL=1.
+// A number that changes with the text of the templates and specs.
+inline std::size_t turn_of_texts() {
+  static const std::size_t turn = [] {
+    std::size_t sum = 0;
+    for (const auto& [file, text] : embedded_files()) sum = sum * 31 + std::hash<std::string_view>{}(text);
+    return sum / 8;
+  }();
+  return turn;
+}
+
+// Returns every n-th member, or all with KVJIT_FULL=1. Calls with another `phase` below n return other members.
 template <class T>
-std::vector<T> every_nth(const std::vector<T>& all, std::size_t n) {
+std::vector<T> every_nth(const std::vector<T>& all, std::size_t n, std::size_t phase = 0) {
   if (std::getenv("KVJIT_FULL") != nullptr) return all;
   std::vector<T> some;
-  for (std::size_t i = 0; i < all.size(); i += n) some.push_back(all[i]);
+  for (std::size_t i = (turn_of_texts() + phase) % n; i < all.size(); i += n) some.push_back(all[i]);
   return some;
 }
 

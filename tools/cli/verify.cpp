@@ -104,6 +104,13 @@ std::vector<Way> ways_of(const ProgramSource& source) {
   return ways;
 }
 
+// The first `count` numbers of each row of `dim` numbers.
+std::vector<float> fronts(const std::vector<float>& rows, int dim, int count) {
+  std::vector<float> result;
+  for (auto row = rows.begin(); row != rows.end(); row += dim) result.insert(result.end(), row, row + count);
+  return result;
+}
+
 // longest: one more length besides those around a tile; 0: none.
 Result<Verdict> verify_one(const Spec& spec, int longest, const Registry& registry,
                            const std::shared_ptr<Context>& context) {
@@ -122,9 +129,13 @@ Result<Verdict> verify_one(const Spec& spec, int longest, const Registry& regist
   std::vector<std::uint8_t> stored[2];
   for (int side : {0, 1}) {
     const int dim = problem.dim(side);
-    const auto& x = inputs[side] = heavy_tailed(
-        static_cast<std::uint64_t>(side) + 1,
-        static_cast<std::size_t>(kv_heads) * static_cast<std::size_t>(capacity) * static_cast<std::size_t>(dim), dim);
+    const auto& x = inputs[side] =
+        side == 1 && problem.values_in_keys
+            ? fronts(inputs[0], problem.head_dim, dim)
+            : heavy_tailed(
+                  static_cast<std::uint64_t>(side) + 1,
+                  static_cast<std::size_t>(kv_heads) * static_cast<std::size_t>(capacity) * static_cast<std::size_t>(dim),
+                  dim);
     KV_CHECK(harness.quantize(side, x));
     KV_TRY(rows, harness.rows(side));
     const ByteAgreement bytes = compare_rows(*formats[side], rows, encode_rows(*formats[side], x, dim));

@@ -35,12 +35,17 @@ Places places(std::size_t k_bytes, std::size_t v_bytes) {
   return {end(k_bytes), end(k_bytes) + end(v_bytes)};
 }
 
+// Whether V is in K's rows: by the program, or only by where the rows of this cache are.
+bool is_in_keys(const ProgramSource& source, const CacheShape& shape) {
+  return source.values_in_keys || shape.rows.has_values_in_keys;
+}
+
 SideGeometry geometry_of(const ProgramSource& source, const SideInfo& info, const CacheShape& shape) {
+  const SideInfo& stored = is_in_keys(source, shape) ? source.k : info;
   if (shape.rows != RowPlaces{})
-    return rows_geometry(shape.rows.has_values_in_keys ? source.k : info, shape.sequences, shape.kv_heads, shape.tokens,
-                         shape.rows);
-  if (source.page_tokens == 0) return side_geometry(source, info, shape.sequences, shape.kv_heads, shape.tokens);
-  return pool_geometry(source, info, shape.kv_heads, pool_pages(source.page_tokens, shape.sequences, shape.tokens),
+    return rows_geometry(stored, shape.sequences, shape.kv_heads, shape.tokens, shape.rows);
+  if (source.page_tokens == 0) return side_geometry(source, stored, shape.sequences, shape.kv_heads, shape.tokens);
+  return pool_geometry(source, stored, shape.kv_heads, pool_pages(source.page_tokens, shape.sequences, shape.tokens),
                        shape.places);
 }
 
@@ -48,7 +53,7 @@ SideGeometry geometry_of(const ProgramSource& source, const SideInfo& info, cons
 
 std::size_t memory_bytes(const ProgramSource& source, const CacheShape& shape) {
   const auto side = [&](const SideInfo& info) { return geometry_of(source, info, shape).total_bytes; };
-  std::size_t bytes = places(side(source.k), side(source.v)).copy_bytes;
+  std::size_t bytes = places(side(source.k), is_in_keys(source, shape) ? 0 : side(source.v)).copy_bytes;
   return __builtin_mul_overflow(bytes, static_cast<std::size_t>(shape.copies), &bytes) ? kNoNumber : bytes;
 }
 
@@ -186,8 +191,10 @@ Result<KernelHarness> KernelHarness::make(std::shared_ptr<Context> context, std:
     harness.geometry_[side] = geometry_of(source, harness.info(side), shape);
     harness.pages_[side] = deal_pages(source.page_tokens, shape.sequences, shape.tokens, std::uint64_t(side) + 1);
   }
-  const Places found = places(harness.geometry_[0].total_bytes, harness.geometry_[1].total_bytes);
-  harness.values_at_ = shape.rows.has_values_in_keys ? 0 : found.values_at;
+  const bool shares_rows = is_in_keys(source, shape);
+  const Places found = places(harness.geometry_[0].total_bytes, shares_rows ? 0 : harness.geometry_[1].total_bytes);
+  harness.values_at_ = shares_rows ? 0 : found.values_at;
+  if (source.values_in_keys) harness.pages_[1] = harness.pages_[0];
   harness.copy_bytes_ = found.copy_bytes;
   KV_TRY(memory, Buffer::make(harness.context_->backend(), memory_bytes(source, shape)));
   // An unwritten row reads as NaN or as extreme codes, so that a stray read is noticed.
@@ -372,6 +379,7 @@ Result<KernelHarness::Launch> KernelHarness::prepare(std::span<const float> q_of
     KV_TRY(table, upload_table(side, lengths, launch.tables[side]));
     (side == 0 ? c.k_table : c.v_table) = table;
   }
+  if (program_->source().values_in_keys) c.v_table = c.k_table;
   if (program_->source().append && !call.is_reference) {
     for (const int side : {0, 1}) {
       KV_CHECK(

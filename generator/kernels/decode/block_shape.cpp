@@ -77,6 +77,7 @@ int layout_shared(DecodePlan& plan, const BlockShape& shape, int probability_buf
   if (plan.heads > 1) place_token_heads(plan.k, true, shape.tile), place_token_heads(plan.v, false, shape.tile);
   size_stage(plan.k, shape.tile);
   size_stage(plan.v, shape.tile);
+  if (plan.v.in_keys) plan.v.stage_bytes = std::exchange(plan.k.stage_bytes, 0);
   if (plan.heads > 1) plan.k.stage_bytes = plan.v.stage_bytes = std::max(plan.k.stage_bytes, plan.v.stage_bytes);
   const int tables = place_tables(plan, shape.copies);
   plan.scheduler_at = round_up(tables, 128);

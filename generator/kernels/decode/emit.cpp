@@ -329,6 +329,7 @@ void write_side(Writer& w, const SidePlan& side, const std::string& type, int th
   if (type == "KeySide") w.line("  static constexpr int kPadBytes = {};  // zeros behind a row", side.pad_bytes);
   w.line("  static constexpr int kScaleRowBytes = {}, kScalesAt = {}, kScalePitch = {}, kStageBytes = {};",
          side.scale_row_bytes, side.scales_at, side.scale_pitch, side.stage_bytes);
+  if (side.in_keys) w.line("  static constexpr bool kIsInKeys = true;");
   w.line("  static constexpr int kTableCopies = {}, kScaledGroups = {};", side.table_copies, scaled);
   w.line("  static constexpr float kUnit = {};", real(side.unit));
   w.line("  using Sections = List<{}>;\n}};\n", sections);
@@ -384,6 +385,7 @@ Source emit_decode(const DecodePlan& plan, const Registry& registry) {
   const Paging k_paging = attention_paging(plan.page_tokens, true, plan.append),
                v_paging = attention_paging(plan.page_tokens, false, plan.append);
   if (is_paged) w.fragment("kernels/decode/paged.cuh");
+  if (plan.v.in_keys) w.fragment("kernels/decode/rare/values_in_keys.cuh");
   if (is_paged && plan.append) w.fragment("formats/stored_pages.cuh");
   w.check_first(plan.checks);
   side_fragments(w, plan.k), side_fragments(w, plan.v);
@@ -392,7 +394,7 @@ Source emit_decode(const DecodePlan& plan, const Registry& registry) {
   if (plan.rotates_output || plan.append) domain_fragments(w, plan.v.format);
   w.line("// ======== the plan ========\nnamespace kv {{\n");
   write_side(w, plan.k, "KeySide", plan.threads(), k_paging);
-  write_side(w, plan.v, "ValueSide", plan.threads(), v_paging);
+  write_side(w, plan.v, "ValueSide", plan.threads(), plan.v.in_keys ? Paging{} : v_paging);
   const auto number = [](int v) { return std::to_string(v); };
   w.line("// Where each dimension of Q goes in the fragments of row 0; and the dimension of each row of O.");
   const std::vector<int> places = key_places(plan);

@@ -137,6 +137,7 @@ Result<DecodePlan> begin_plan(const Problem& problem) {
   const bool by_integers = problem.arch.has("mma_m16n8k32_s8");
   KV_TRY(k, plan_side(problem.k, problem.head_dim, is_planar, true, by_integers));
   KV_TRY(v, plan_side(problem.v, problem.v_dim(), is_planar, false));
+  if (problem.values_in_keys) put_in_keys(v, k);
   plan.k = k;
   plan.v = v;
   if (problem.token_heads > 0) {

@@ -170,6 +170,7 @@ struct SidePlan {
   int slot_align = 32;
   bool has_even_odd_order = false;  // of each eight rows, the even ones are staged before the odd ones
   bool caches_in_l1 = false;        // copies pass through the L1, where those of one line meet
+  bool in_keys = false;             // V is read from K's staged rows
   // V: eight lanes' codes of a token are a chunk of 16 bytes, and those of eight tokens a matrix that the hardware
   // transposes (templates/kernels/decode/warp_team_ldmatrix.cuh).
   bool by_matrices = false;
@@ -277,6 +278,8 @@ Result<SidePlan> plan_side(const Format& format, int head_dim, bool is_planar, b
 // Chooses where the staged rows of a side are and by which loads lanes read them: the fewest bank conflicts, then the
 // least memory.
 void place_rows(SidePlan& side, bool is_key);
+// The same for V whose rows are the first channels of K's: they are where K's are.
+void put_in_keys(SidePlan& v, const SidePlan& k);
 // The same for token-major heads, in tiles of `tile` tokens.
 void place_token_heads(SidePlan& side, bool is_key, int tile);
 

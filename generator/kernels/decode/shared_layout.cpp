@@ -136,6 +136,14 @@ void choose_loads(SidePlan& side, bool is_key) {
 
 }  // namespace
 
+void put_in_keys(SidePlan& v, const SidePlan& k) {
+  v.in_keys = true;
+  v.row_bytes = k.row_bytes, v.pitch = k.pitch, v.swizzle = k.swizzle;
+  v.is_misaligned = k.is_misaligned, v.slot_align = k.slot_align, v.has_even_odd_order = k.has_even_odd_order;
+  if (v.format.scale_bytes > 0) v.scale_pitch = v.pitch;
+  choose_loads(v, false);
+}
+
 void place_token_heads(SidePlan& side, bool is_key, int tile) {
   constexpr int kBanks = 128;  // bytes of the 32 banks of shared memory
   if (side.placed_tile == tile) return;

@@ -56,10 +56,12 @@ TeamPlan plan_warps(TeamSides& sides, int warps, int blocks) {
 
 const Result<SidePlan>& TeamSides::shared_values(int warps) {
   auto planned = shared_values_.find(warps);
-  if (planned == shared_values_.end())
+  if (planned == shared_values_.end()) {
     planned = shared_values_
                   .emplace(warps, plan_side(problem_.v, problem_.v_dim(), problem_.is_planar(), false, false, warps))
                   .first;
+    if (problem_.values_in_keys && planned->second) put_in_keys(*planned->second, k);
+  }
   return planned->second;
 }
 
@@ -68,6 +70,7 @@ const Result<std::pair<SidePlan, SidePlan>>& TeamSides::warpgroup() {
     const bool is_planar = problem_.is_planar();
     KV_TRY(keys, plan_side(problem_.k, problem_.head_dim, is_planar, true, false, 1, 16));
     KV_TRY(values, plan_side(problem_.v, problem_.v_dim(), is_planar, false, false, kWarpgroup, 16, true));
+    if (problem_.values_in_keys) put_in_keys(values, keys);
     return std::pair(std::move(keys), std::move(values));
   };
   if (!warpgroup_) warpgroup_ = plan();
@@ -81,7 +84,7 @@ Result<bool> offer_teams(TeamSides& sides, int rows, const std::function<bool(co
     is_any = true;
     return takes(team);
   };
-  if (sides.problem().arch.has("wgmma") && rows >= kWarpgroupRows)
+  if (sides.problem().arch.has("wgmma") && (rows >= kWarpgroupRows || (sides.problem().values_in_keys && rows > 8)))
     if (auto team = plan_warpgroup(sides, blocks); team && sums_of(*team) <= kMostSums && is_taken(*team)) return true;
   for (const int most : {kManySums, kMostSums})
     for (int warps = 1; warps <= kMostTeam; warps *= 2) {

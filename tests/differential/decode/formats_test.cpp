@@ -1,5 +1,5 @@
 // Every format of specs/formats as K with every format as V. All combinations are planned. On the CPU back-end each
-// format runs with itself in planar, and in rows as K of one random pair and as V of another.
+// format runs with itself in planar, or in rows as K of a random pair.
 // The oracle attends to the decoded cache. KVJIT_FULL=1 runs all of them, and each format with f16 on the other side.
 // SPDX-License-Identifier: MIT
 #include "generator/kernels/decode/plan.hpp"
@@ -63,8 +63,8 @@ std::vector<Case> random_pairs(int count) {
   return cases;
 }
 
-// Pairs in random order, in rows: each format is K once and V once. planar4 as K of 256 dimensions is left out: its
-// error over these rows is 1.15e-3 (templates/kernels/decode/NOTES.md).
+// Pairs in random order, in rows: each format is K once and V once. planar4 as K of 256 dimensions has f16 beside it, in
+// 128: its error over these rows is 1.15e-3 (templates/kernels/decode/NOTES.md).
 std::vector<Case> shuffled_pairs() {
   Rng rng(2027);
   const std::vector<std::string> k = format_names(registry());
@@ -72,14 +72,15 @@ std::vector<Case> shuffled_pairs() {
   for (std::size_t i = v.size(); i > 1; --i) std::swap(v[i - 1], v[std::size_t(rng.below(int(i)))]);
   std::vector<Case> cases;
   for (std::size_t i = 0; i < k.size(); ++i) {
+    if (k[i] == "planar4" && usual_head_dim(k[i], v[i]) != 128) v[i] = "f16";
     const int head_dim = usual_head_dim(k[i], v[i]);
-    if (k[i] != "planar4" || head_dim == 128) cases.push_back({k[i], v[i], head_dim, 4, 1, Layout::rows, false});
+    cases.push_back({k[i], v[i], head_dim, 4, 1, Layout::rows, false});
   }
   return cases;
 }
 
-// The shuffled pairs bring every format in rows, once as K and once as V. So the tests that need KVJIT_FULL=1 repeat
-// what the others cover, in more combinations; each takes minutes to compile.
+// Of each two formats one is tested with itself, planar, and the other one as K of a shuffled pair, in rows. The tests
+// that need KVJIT_FULL=1 bring every format in more combinations; each takes minutes to compile.
 const bool kIsComplete = std::getenv("KVJIT_FULL") != nullptr;
 
 TEST_CASE("every pair of formats is planned, in both layouts") {
@@ -127,13 +128,15 @@ TEST_CASE("every format as V with f16 keys" * doctest::skip(!kIsComplete)) {
   check_cases(each_format("f16", nullptr, Layout::rows));
 }
 
-TEST_CASE("every format with itself, planar") { check_cases(each_format(nullptr, nullptr, Layout::planar)); }
+TEST_CASE("every second format with itself, planar") {
+  check_cases(every_nth(each_format(nullptr, nullptr, Layout::planar), 2));
+}
 
 TEST_CASE("every format with itself, rows" * doctest::skip(!kIsComplete)) {
   check_cases(each_format(nullptr, nullptr, Layout::rows));
 }
 
-TEST_CASE("every format as K and as V of random pairs, rows") { check_cases(shuffled_pairs()); }
+TEST_CASE("the other formats as K of random pairs, rows") { check_cases(every_nth(shuffled_pairs(), 2, 1)); }
 
 TEST_CASE("200 random pairs" * doctest::skip(!kIsComplete)) { check_cases(random_pairs(200)); }
 

@@ -15,7 +15,7 @@ inline KernelHarness::Call prefill_call(const std::vector<int>& lengths, int blo
   return call;
 }
 
-// Compiles the kernels that prefill needs on two threads, in batches that fit in memory, and checks each case over
+// Compiles the kernels that prefill alone needs on two threads, in batches that fit in memory, and checks each case over
 // sequences of these lengths in each of these numbers of blocks (0: chosen).
 inline void check_prefill(const std::vector<Case>& cases, const std::vector<int>& lengths,
                           const std::vector<int>& blocks, const std::string& arch = "sm_90a") {
@@ -26,7 +26,7 @@ inline void check_prefill(const std::vector<Case>& cases, const std::vector<int>
     std::vector<Planned> batch;
     for (std::size_t i = first; i < std::min(first + kBatch, cases.size()); ++i) {
       batch.push_back(planned(registry(), cases[i], arch));
-      batch.back().source.kernels.erase(Role::merge);  // decode is loaded, too, but these calls need no merge
+      for (const Role role : {Role::merge, Role::decode}) batch.back().source.kernels.erase(role);
     }
     warm_up(context, batch, kThreads);
     for (const Planned& one : batch) {

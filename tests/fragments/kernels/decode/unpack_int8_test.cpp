@@ -92,7 +92,7 @@ void check(const char* name, int head_dim, double error = kTerms == 1 ? 0 : 0x1p
             const double value = test::value_of(active.codes, code);
             const double mine =
                 integers.unit * (std::int8_t(y[slot / 4] >> 8 * (slot % 4)) +
-                                 (z[slot / 4] >> 8 * (slot % 4) & 0xff) / 256.0 + (integers.has_half ? 0.5 : 0));
+                                 (z[slot / 4] >> 8 * (slot % 4) & 0xff) / 256.0 + (integers.sum_factor > 0 ? 0.5 : 0));
             tally.seen.insert({slot, code});
             tally.largest = std::max(tally.largest, std::fabs(value));
             tally.worst = std::max(tally.worst, std::fabs(mine - value));

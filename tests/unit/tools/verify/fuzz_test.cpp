@@ -95,7 +95,8 @@ TEST_CASE("everything that a spec can ask for turns up") {
                                     "token_heads = 2\n", "token_heads = 3\n",   "token_heads = 16\n",
                                     "fuse = false",      "sparse_v = ",         "checks = true",
                                     "softcap = ",        "window = [",          "bits = 1\n",
-                                    "bits = 8\n",        "q_type = \"bf16\"",   "out_type = \"f32\""};
+                                    "bits = 8\n",        "q_type = \"bf16\"",   "out_type = \"f32\"",
+                                    "in_keys = true"};
   for (const std::string& feature : feature_names()) words.push_back("\"" + feature + "\"");
   for (const auto& [name, format] : registry().formats())
     if (!format.has_segments()) words.push_back("format = \"" + name + "\"");

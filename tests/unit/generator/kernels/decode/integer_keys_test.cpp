@@ -36,46 +36,50 @@ double value_of(const IntegerPlan& plan, int stored) {
     y = std::int8_t(byte(stored));
     z = plan.code_terms == 2 ? byte(16 + stored) : 0;
   }
-  return plan.unit * (y + z / 256.0 + (plan.has_half ? 0.5 : 0));
+  // What is added to codes that count from a zero point is part of that zero point.
+  return plan.unit * (y + z / 256.0 + (plan.counts_from_zero ? 0 : plan.sum_factor));
 }
 
 struct Expected {
   IntegerKind kind;
   int code_terms;
-  bool has_half;
+  double sum_factor;
   double unit;  // 0: the largest entry is 127.99 units
 };
 constexpr double kTurbo2Step = 2 / (35.5 / double(0.039994f) + 118.5 / double(0.133462f));
-constexpr Expected kTwoParts{IntegerKind::table8, 2, false, 0};
+constexpr Expected kTwoParts{IntegerKind::table8, 2, 0, 0};
 // Formats that are not listed are multiplied in fp16: floats, 4-bit codebooks whose entries are multiples of no step,
-// codebooks of 5 bits and more, several sections, scales of groups below 32, minima, lengths that only the codes give.
+// codebooks of 5 bits and more, several sections, scales of groups below 32, stored minima, lengths that only the codes give.
 const std::map<std::string, Expected> kExpected = {
     // Uniform codes are integers as stored. Codes with an offset are shifted to the top bits of a byte.
-    {"q4_0", {IntegerKind::plain, 1, false, 0x1p-4}},
-    {"q5_0", {IntegerKind::plain, 1, false, 0x1p-3}},
-    {"q8_0", {IntegerKind::plain, 1, false, 1}},
-    {"bee_q2_0s", {IntegerKind::plain, 1, false, 0x1p-6}},
-    {"bee_q3_0", {IntegerKind::plain, 1, false, 0x1p-5}},
-    {"ik_q6_0", {IntegerKind::plain, 1, false, 0x1p-2}},
-    {"ik_q6_0_cuda", {IntegerKind::plain, 1, false, 0x1p-2}},
-    {"ninfer_rk4", {IntegerKind::plain, 1, false, 0x1p-4}},
-    {"ninfer_rk8", {IntegerKind::plain, 1, false, 1}},
-    {"vllm_int8_per_token_head", {IntegerKind::plain, 1, false, 1}},
-    {"kv7", {IntegerKind::plain, 1, false, 0x1p-1}},
-    {"kv8", {IntegerKind::plain, 1, false, 1}},
+    {"q4_0", {IntegerKind::plain, 1, 0, 0x1p-4}},
+    {"q5_0", {IntegerKind::plain, 1, 0, 0x1p-3}},
+    {"q8_0", {IntegerKind::plain, 1, 0, 1}},
+    {"bee_q2_0s", {IntegerKind::plain, 1, 0, 0x1p-6}},
+    {"bee_q3_0", {IntegerKind::plain, 1, 0, 0x1p-5}},
+    {"ik_q6_0", {IntegerKind::plain, 1, 0, 0x1p-2}},
+    {"ik_q6_0_cuda", {IntegerKind::plain, 1, 0, 0x1p-2}},
+    // Codes that count from a zero point are moved by half their range.
+    {"vllm_int4_per_token_head", {IntegerKind::plain, 1, -8, 1}},
+    {"vllm_int4_per_token_head_bf16", {IntegerKind::plain, 1, -8, 1}},
+    {"ninfer_rk4", {IntegerKind::plain, 1, 0, 0x1p-4}},
+    {"ninfer_rk8", {IntegerKind::plain, 1, 0, 1}},
+    {"vllm_int8_per_token_head", {IntegerKind::plain, 1, 0, 1}},
+    {"kv7", {IntegerKind::plain, 1, 0, 0x1p-1}},
+    {"kv8", {IntegerKind::plain, 1, 0, 1}},
     // Codebooks whose entries are multiples of a step.
-    {"kv1", {IntegerKind::table8, 1, false, 0x1p-1}},
-    {"kv2", {IntegerKind::table8, 1, false, 0x1p-7}},
-    {"kv3", {IntegerKind::table8, 1, false, 0x1p-6}},
-    {"kv4", {IntegerKind::mirrored, 1, true, 0x1p-6}},
-    {"ggml_q1_0", {IntegerKind::table8, 1, false, 1}},
-    {"vllm_octave_4", {IntegerKind::table16, 1, false, 0x1p-6}},
-    {"iq4_nl", {IntegerKind::table16, 1, false, 1}},
-    {"mxfp4", {IntegerKind::table16, 1, false, 0x1p-1}},
-    {"mxfp4_2over4", {IntegerKind::table16, 1, false, 0x1p-1}},
+    {"kv1", {IntegerKind::table8, 1, 0, 0x1p-1}},
+    {"kv2", {IntegerKind::table8, 1, 0, 0x1p-7}},
+    {"kv3", {IntegerKind::table8, 1, 0, 0x1p-6}},
+    {"kv4", {IntegerKind::mirrored, 1, 0.5, 0x1p-6}},
+    {"ggml_q1_0", {IntegerKind::table8, 1, 0, 1}},
+    {"vllm_octave_4", {IntegerKind::table16, 1, 0, 0x1p-6}},
+    {"iq4_nl", {IntegerKind::table16, 1, 0, 1}},
+    {"mxfp4", {IntegerKind::table16, 1, 0, 0x1p-1}},
+    {"mxfp4_2over4", {IntegerKind::table16, 1, 0, 0x1p-1}},
     // The entries are near 35.5 and 118.5 steps.
-    {"turbo2_qk128", {IntegerKind::table8, 1, true, kTurbo2Step}},
-    {"turbo2_qk32", {IntegerKind::table8, 1, true, kTurbo2Step}},
+    {"turbo2_qk128", {IntegerKind::table8, 1, 0.5, kTurbo2Step}},
+    {"turbo2_qk32", {IntegerKind::table8, 1, 0.5, kTurbo2Step}},
     // Codebooks of up to 3 bits whose entries are multiples of no step.
     {"amesianx_tbq3_0", kTwoParts},
     {"amesianx_tbq3_1", kTwoParts},
@@ -111,7 +115,8 @@ TEST_CASE("which formats become integers, how many parts, and in which unit") {
     const Expected& expected = listed->second;
     CHECK(int(integers.kind) == int(expected.kind));
     CHECK(integers.code_terms == expected.code_terms);
-    CHECK(integers.has_half == expected.has_half);
+    CHECK(integers.sum_factor == expected.sum_factor);
+    CHECK(integers.counts_from_zero == (expected.sum_factor < 0));
     CHECK(section.unit == integers.unit);
     double largest = 0;
     for (const double v : section.codes.values) largest = std::max(largest, std::fabs(v));
