@@ -56,9 +56,10 @@ Result<void> check_in_keys(const Problem& problem, const Spec& spec) {
                   "layout = \"rows\" works, and pages with page_layout = \"rows\"");
   const Format &k = problem.k, &v = problem.v;
   if (k.name != v.name || (!k.has_segments() && k.block != v.block) || problem.v_dim() > problem.head_dim)
-    return refuse(fmt::format("with K of {} channels in '{}' and V of {} in '{}', whose rows begin otherwise",
-                              problem.head_dim, k.name, problem.v_dim(), v.name),
-                  "one format for both, and head_dim_v up to head_dim; a format with one block a head needs equal heads");
+    return refuse(
+        fmt::format("with K of {} channels in '{}' and V of {} in '{}', whose rows begin otherwise", problem.head_dim,
+                    k.name, problem.v_dim(), v.name),
+        "one format for both, and head_dim_v up to head_dim; a format with one block a head needs equal heads");
   if (k.is_transformed()) return refuse("with rotated or scaled channels", "formats without a rotation work");
   if (k.is_ragged(problem.head_dim)) return refuse("with padded heads", "multiples of 32 channels work");
   if (problem.append) return refuse("with append", "quantize stores the rows of K");

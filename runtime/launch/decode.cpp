@@ -125,8 +125,8 @@ Result<void> check_in_keys(const ProgramSource& source, const AttentionCall& cal
       v.codes_head_stride == k.codes_head_stride && v.codes_token_stride == k.codes_token_stride &&
       call.v_table.pages == call.k_table.pages && call.v_table.row_stride == call.k_table.row_stride)
     return {};
-  return refuse(fmt::format("v: another address, stride or page table than k's; {} has V in K's rows (v.in_keys)",
-                            source.id));
+  return refuse(
+      fmt::format("v: another address, stride or page table than k's; {} has V in K's rows (v.in_keys)", source.id));
 }
 
 Result<void> check_call(const ProgramSource& source, const AttentionCall& call, const Workspace& layout,
@@ -344,9 +344,8 @@ Result<LaunchReport> Program::finish_report(const AttentionCall& call, LaunchRep
   if (source_.causal) report.features.emplace_back("causal");
   for (const std::string& name : source_.features.names())
     if (name != "sinks" || !call.leaves_sinks) report.features.push_back(name);
-  report.cache_bytes =
-      seen_tokens(source_, call) * call.kv_heads * call.sequences *
-      (row_bytes(source_.k) + (source_.values_in_keys ? 0 : row_bytes(source_.v)));
+  report.cache_bytes = seen_tokens(source_, call) * call.kv_heads * call.sequences *
+                       (row_bytes(source_.k) + (source_.values_in_keys ? 0 : row_bytes(source_.v)));
   return report;
 }
 

@@ -41,15 +41,16 @@ struct Case {
   bool has_checks = false;
   bool is_varlen = false;  // query_length = "any", and the member is the most
   Element q_type = Element::f16;
+  bool is_in_keys = false;  // V is in K's rows
 
   std::string toml() const {
     return fmt::format(
-               "[k]\nformat = \"{}\"\n[v]\nformat = \"{}\"\n[attention]\nhead_dim_k = {}\nhead_dim_v = "
+               "[k]\nformat = \"{}\"\n[v]\nformat = \"{}\"\n{}[attention]\nhead_dim_k = {}\nhead_dim_v = "
                "{}\nq_type = \"{}\"\nq_heads_per_kv = {}\n{}query_length = {}\nfeatures = [{}]\n[cache]\nlayout = "
                "\"{}\"\n",
-               k, v, head_dim, head_dim_v ? head_dim_v : head_dim, to_string(q_type), gqa,
-               is_varlen ? "query_length = \"any\"\nmax_" : "", query_length, is_causal ? "\"causal\"" : "",
-               to_string(layout)) +
+               k, v, is_in_keys ? "in_keys = true\n" : "", head_dim, head_dim_v ? head_dim_v : head_dim,
+               to_string(q_type), gqa, is_varlen ? "query_length = \"any\"\nmax_" : "", query_length,
+               is_causal ? "\"causal\"" : "", to_string(layout)) +
            (page_tokens > 0
                 ? fmt::format("page_tokens = {}\npage_layout = \"{}\"\n", page_tokens, to_string(page_layout))
                 : "") +
@@ -61,7 +62,9 @@ struct Case {
     return fmt::format("K {} V {} Q {} head_dim {}{} GQA {} queries {}{} {}{}{}", k, v, to_string(q_type), head_dim,
                        head_dim_v ? fmt::format("x{}", head_dim_v) : "", gqa, is_varlen ? "1 to " : "", query_length,
                        layout_name(is_planar(), page_tokens), is_causal ? " causal" : "",
-                       token_heads ? fmt::format(" {} heads together", token_heads) : "");
+                       is_in_keys    ? " V in K"
+                       : token_heads ? fmt::format(" {} heads together", token_heads)
+                                     : "");
   }
 };
 
@@ -161,7 +164,9 @@ class Judge {
         shape_{sequences, one.problem.token_heads > 0 ? one.problem.token_heads : kKvHeads,
                std::max(capacity, tile_ + 1), 1, places},
         harness_(must(KernelHarness::make(context, must(Program::create(context, one.source)), problem_, shape_))) {
-    for (const int side : {0, 1}) must(harness_.set_rows(side, cache(side).rows));
+    if (problem_.values_in_keys) take_values_from_keys();
+    for (const int side : {0, 1})
+      if (side == 0 || !problem_.values_in_keys) must(harness_.set_rows(side, cache(side).rows));
     Rng rng(3);
     q_ = rounded_to(problem_.q_type,
                     rng.normals(std::size_t(sequences) * head_rows(most_queries()) * std::size_t(problem_.head_dim)));
@@ -283,6 +288,16 @@ class Judge {
   const Problem& problem() const { return problem_; }
 
  private:
+  // The values of a row of V are the first ones of K's row.
+  void take_values_from_keys() {
+    own_[0] = cache(0);
+    const auto k_dim = std::size_t(problem_.head_dim), v_dim = std::size_t(problem_.v_dim());
+    for (std::size_t at = 0; at < own_[0].decoded.size(); at += k_dim) {
+      const auto row = own_[0].decoded.begin() + std::ptrdiff_t(at);
+      own_[1].decoded.insert(own_[1].decoded.end(), row, row + std::ptrdiff_t(v_dim));
+    }
+    is_own_ = true;
+  }
   double error_of(const KernelHarness::Outcome& outcome, const KernelHarness::Call& call) const {
     const std::vector<int> same(std::size_t(shape_.sequences), call.tokens);
     return relative_error(outcome.out, exact(call.lengths.empty() ? same : call.lengths, counts_of(call)));

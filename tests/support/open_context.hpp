@@ -1,6 +1,6 @@
-// Opens contexts for tests. All tests of a build share one folder of compiled kernels, because many of them use the same
-// kernels, and compiling takes most of their time. A kernel's key has its text and its compiler, so no test sees a kernel
-// of another text.
+// Opens contexts for tests. All tests of a build share one folder of compiled kernels, because many of them use the
+// same kernels, and compiling takes most of their time. A kernel's key has its text and its compiler, so no test sees a
+// kernel of another text.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <doctest/doctest.h>

@@ -132,10 +132,10 @@ Result<Verdict> verify_one(const Spec& spec, int longest, const Registry& regist
     const auto& x = inputs[side] =
         side == 1 && problem.values_in_keys
             ? fronts(inputs[0], problem.head_dim, dim)
-            : heavy_tailed(
-                  static_cast<std::uint64_t>(side) + 1,
-                  static_cast<std::size_t>(kv_heads) * static_cast<std::size_t>(capacity) * static_cast<std::size_t>(dim),
-                  dim);
+            : heavy_tailed(static_cast<std::uint64_t>(side) + 1,
+                           static_cast<std::size_t>(kv_heads) * static_cast<std::size_t>(capacity) *
+                               static_cast<std::size_t>(dim),
+                           dim);
     KV_CHECK(harness.quantize(side, x));
     KV_TRY(rows, harness.rows(side));
     const ByteAgreement bytes = compare_rows(*formats[side], rows, encode_rows(*formats[side], x, dim));

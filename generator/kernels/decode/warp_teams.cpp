@@ -84,7 +84,7 @@ Result<bool> offer_teams(TeamSides& sides, int rows, const std::function<bool(co
     is_any = true;
     return takes(team);
   };
-  if (sides.problem().arch.has("wgmma") && (rows >= kWarpgroupRows || (sides.problem().values_in_keys && rows > 8)))
+  if (sides.problem().arch.has("wgmma") && rows >= kWarpgroupRows)
     if (auto team = plan_warpgroup(sides, blocks); team && sums_of(*team) <= kMostSums && is_taken(*team)) return true;
   for (const int most : {kManySums, kMostSums})
     for (int warps = 1; warps <= kMostTeam; warps *= 2) {

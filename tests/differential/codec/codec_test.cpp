@@ -7,6 +7,7 @@
 
 #include "tests/differential/harness.hpp"
 #include "tests/support/axis_formats.hpp"
+#include "tests/support/every_format.hpp"
 
 namespace kvjit::test {
 namespace {
@@ -174,11 +175,14 @@ void check_format(const std::shared_ptr<Context>& context, const Format& f, int 
   }
 }
 
+// Each with one of the two layouts in turn, or with KVJIT_FULL=1 with both.
 TEST_CASE("quantize, dequantize and reference of every axis of a format") {
   const auto context = open_context(DeviceKind::cpu);
+  std::size_t turn = turn_of_texts();
   for (const AxisFormat& axis : axis_formats())
     for (const int head_dim : axis.head_dims)
-      check_format(context, axis_format(axis, head_dim), head_dim, axis.is_exact);
+      check_format(context, axis_format(axis, head_dim), head_dim, axis.is_exact,
+                   every_nth(std::vector{Layout::planar, Layout::rows}, 2, turn++));
 }
 
 // Returns whether the reference codec computes the format in float32 step by step, as the kernels do; then bytes must

@@ -63,8 +63,8 @@ std::vector<Case> random_pairs(int count) {
   return cases;
 }
 
-// Pairs in random order, in rows: each format is K once and V once. planar4 as K of 256 dimensions has f16 beside it, in
-// 128: its error over these rows is 1.15e-3 (templates/kernels/decode/NOTES.md).
+// Pairs in random order, in rows: each format is K once and V once. planar4 as K of 256 dimensions has f16 beside it,
+// in 128: its error over these rows is 1.15e-3 (templates/kernels/decode/NOTES.md).
 std::vector<Case> shuffled_pairs() {
   Rng rng(2027);
   const std::vector<std::string> k = format_names(registry());

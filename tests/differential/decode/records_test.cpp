@@ -45,6 +45,32 @@ TEST_CASE("a record with another format, and as views on both sides") {
   }
 }
 
+// One warp takes 16 query rows of a head, a team of warps 32, which are wgmma on sm_90a. Rows of 584 bytes are copied
+// by chunks, at addresses that are 8 modulo 16, and pages of 16 tokens in units of 8 bytes.
+TEST_CASE("V in K's rows, in rows and pages: each tile is copied once") {
+  struct Shape {
+    const char* format;
+    int k, v, gqa, queries;
+  };
+  for (const auto& [format, k, v, gqa, queries] : {Shape{"vllm_fp8_ds_mla_656", 576, 512, 4, 2},
+                                                   {"vllm_fp8_ds_mla_656", 576, 512, 16, 2},
+                                                   {"vllm_fp8_ds_mla_584", 512, 512, 16, 1},
+                                                   {"vllm_nvfp4_ds_mla_352", 576, 512, 8, 1},
+                                                   {"bf16", 576, 512, 16, 1},
+                                                   {"q8_0", 192, 128, 4, 1},
+                                                   {"q4_0", 128, 128, 16, 4}})
+    for (const int page_tokens : {0, 16}) {
+      const auto context = open_context(DeviceKind::cpu);
+      Case test{format, format, k, gqa, queries, page_tokens > 0 ? Layout::paged : Layout::rows, queries > 1};
+      test.head_dim_v = v, test.page_tokens = page_tokens, test.page_layout = Layout::rows, test.is_in_keys = true;
+      const Planned one = planned(registry(), test, context->backend()->info().arch);
+      CHECK(one.source.kernels.at(Role::decode).text.str().find("kIsInKeys = true") != std::string::npos);
+      Judge judge(context, one, 2);
+      judge.check({257, {}, 0, false});
+      judge.check({0, {257, 15}, 3, false});
+    }
+}
+
 TEST_CASE("every record is planned for the arch with the least shared memory") {
   for (const std::string& name : record_names(registry()))
     for (const int gqa : {1, 16, 128}) {

@@ -15,8 +15,8 @@ inline KernelHarness::Call prefill_call(const std::vector<int>& lengths, int blo
   return call;
 }
 
-// Compiles the kernels that prefill alone needs on two threads, in batches that fit in memory, and checks each case over
-// sequences of these lengths in each of these numbers of blocks (0: chosen).
+// Compiles the kernels that prefill alone needs on two threads, in batches that fit in memory, and checks each case
+// over sequences of these lengths in each of these numbers of blocks (0: chosen).
 inline void check_prefill(const std::vector<Case>& cases, const std::vector<int>& lengths,
                           const std::vector<int>& blocks, const std::string& arch = "sm_90a") {
   constexpr std::size_t kBatch = 16;

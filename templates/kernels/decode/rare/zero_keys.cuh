@@ -33,8 +33,7 @@ requires(S::kCountsFromZero) KV_DEVICE
     float shift[2];
     KV_UNROLL
     for (int i = 0; i < 2; ++i) {
-      const SharedAddress at =
-          scales_of<K, S>(stage, misalignment[sub][i], first + sub * 16 + g + i * 8, group, c);
+      const SharedAddress at = scales_of<K, S>(stage, misalignment[sub][i], first + sub * 16 + g + i * 8, group, c);
       shift[i] = gather.scale(S::zero_value(at, 0) * (1.f / Plan::kSumFactor) - S::scale(at, 0));
     }
     KV_UNROLL

@@ -36,6 +36,31 @@ TEST_CASE("every axis of a spec shows in the id") {
     CHECK(resolved(std::string("[k]\nformat=\"f16\"\n[v]\nformat=\"f16\"\n") + extra)->id != base);
 }
 
+TEST_CASE("V in K's rows: what has no such rows is refused at v.in_keys") {
+  const auto refused = [](const std::string& keys, const char* part) {
+    const auto problem = resolved(keys);
+    REQUIRE_FALSE(problem);
+    CHECK_MESSAGE(problem.error().message.find(part) != std::string::npos, problem.error().message);
+    CHECK(problem.error().where.line > 0);
+    CHECK_FALSE(problem.error().notes.empty());
+  };
+  const std::string rows = "cache = { layout = \"rows\" }\n",
+                    both = "k = { format = \"q8_0\" }\nv = { format = \"q8_0\", in_keys = true }\n";
+  const auto served = resolved(rows + both);
+  REQUIRE(served);
+  CHECK(served->values_in_keys);
+  CHECK(served->id == "q8_0-q8_0.d128.g1.q1.rows.in_keys.f16-f32");
+  CHECK(resolved(both + "cache = { layout = \"paged\", page_layout = \"rows\" }"));
+  refused(both, "in layout planar");
+  refused(both + "cache = { layout = \"paged\" }", "in layout planar");
+  refused(rows + "k = { format = \"q8_0\", in_keys = true }\nv = { format = \"q8_0\" }", "'in_keys' of K");
+  refused(rows + "k = { format = \"q8_0\" }\nv = { format = \"q4_0\", in_keys = true }", "begin otherwise");
+  refused(rows + both + "attention = { head_dim = 128, head_dim_v = 256 }", "begin otherwise");
+  refused(rows + "k = { format = \"kv4\" }\nv = { format = \"kv4\", in_keys = true }", "rotated or scaled");
+  refused(rows + both + "attention = { append = true }", "with append");
+  refused("cache = { layout = \"rows\", token_heads = 8 }\n" + both, "with token_heads");
+}
+
 TEST_CASE("head_dim 100 with a 128-value rotation is refused at its line, with the multiples that work") {
   const auto problem = resolved("[k]\nformat=\"tbq4_0\"\n[v]\nformat=\"f16\"\n[attention]\nhead_dim = 100\n");
   REQUIRE_FALSE(problem);

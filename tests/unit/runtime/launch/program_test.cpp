@@ -104,6 +104,19 @@ TEST_CASE("pages: tables reach the kernel; what it could not see is refused") {
         std::string::npos);
 }
 
+TEST_CASE("V in K's rows: another place than K's is refused") {
+  ProgramSource source = make_source(false, false, false);
+  source.values_in_keys = true;
+  ProgramFixture f(source);
+  f.call.k = f.call.v = at(side_geometry(source, source.k, 3, 2, 1000), 3 * kBase);
+  CHECK(f.attend().cache_bytes == 3LL * 2 * f.call.tokens * source.k.row_bytes);
+  const char* const reason = "v: another address, stride or page table than k's";
+  f.refuses([](auto& c) { c.v.codes += 16; }, reason);
+  f.refuses([](auto& c) { c.v.codes_sequence_stride += 16; }, reason);
+  f.refuses([](auto& c) { c.v.codes_head_stride += 16; }, reason);
+  f.refuses([](auto& c) { c.v.codes_token_stride += 16; }, reason);
+}
+
 TEST_CASE("token-major heads: one batch-head a sequence, and heads that do not lie side by side are refused") {
   ProgramSource source = make_source(false, false, false);
   source.token_heads = 8;
