@@ -51,6 +51,17 @@ Result<void> check_fits(const std::string& file, const Format& format, std::span
   return fail(Code::bad_input, fmt::format("{}: has values too large for {}", file, format.name));
 }
 
+// Fails unless each row of V is the first values of the row of K, as v.in_keys has it.
+Result<void> check_in_keys(const RunArgs& args, const std::vector<float>& k, int k_dim, const std::vector<float>& v,
+                           int v_dim) {
+  for (std::ptrdiff_t row = 0; row * v_dim < std::ssize(v); ++row)
+    if (!std::equal(v.begin() + row * v_dim, v.begin() + (row + 1) * v_dim, k.begin() + row * k_dim))
+      return fail(Code::bad_input,
+                  fmt::format("{}: row {} is not the first {} values of the row of {}, as v.in_keys says", args.v, row,
+                              v_dim, args.k));
+  return {};
+}
+
 Result<int> run(const Cli& cli, const RunArgs& args) {
   KV_CHECK(check_apart({args.spec, args.q, args.k, args.v}, {args.out, args.report}));
   KV_TRY(registry, cli.registry());
@@ -79,8 +90,9 @@ Result<int> run(const Cli& cli, const RunArgs& args) {
   const ProgramSource& source = ready.program->source();
   KV_TRY(harness, KernelHarness::make(context, ready.program, ready.problem, {1, static_cast<int>(k.heads), tokens}));
   const std::vector<float> k_values = k.last(tokens), v_values = v.last(tokens), q_values = q.last(queries);
+  if (spec.v.in_keys) KV_CHECK(check_in_keys(args, k_values, dim, v_values, v_dim));
   KV_CHECK(harness.quantize(0, k_values));
-  KV_CHECK(harness.quantize(1, v_values));
+  if (!spec.v.in_keys) KV_CHECK(harness.quantize(1, v_values));
   set_new_tokens(harness, ready.problem, {&k_values, &v_values}, static_cast<int>(tokens));
   set_features(harness, ready.problem, queries);
   KernelHarness::Call call;

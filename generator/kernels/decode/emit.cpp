@@ -254,8 +254,7 @@ void write_section(Writer& w, const SidePlan& side, std::size_t index, const std
     if (section.integers.counts_from_zero)
       w.line(
           "  static constexpr bool kCountsFromZero = true;\n  KV_DEVICE static float zero_value(SharedAddress block, "
-          "int "
-          "group) {{ return {}; }}",
+          "int group) {{ return {}; }}",
           zero_value_of(f, is_planar));
     if (section.adds_minima)
       w.line("  KV_DEVICE static float minimum(SharedAddress block, int group) {{ return {}; }}",

@@ -33,7 +33,7 @@ IntegerPlan plan_plain(const Section& s) {
 }
 
 // Codes that count from a zero point. Half the range is subtracted from each, and the rest of the zero point is added
-// to the sum of the products (templates/kernels/decode/zero_keys.cuh).
+// to the sum of the products (templates/kernels/decode/rare/zero_keys.cuh).
 IntegerPlan plan_counted(const Section& s) {
   IntegerPlan plan = plan_plain(s);
   if (plan.kind == IntegerKind::none || plan.slots.offset != 0) return {};

@@ -92,11 +92,11 @@ enum class IntegerKind {
 // value = unit * (y + half) for entries of one byte y, or unit * (y + z / 256) for entries of two bytes y and z.
 struct IntegerPlan {
   IntegerKind kind = IntegerKind::none;
-  int code_terms = 1;                // bytes of an entry, 1 or 2
-  double sum_factor = 0;             // what is added to each code by way of the sum of Q
-  bool counts_from_zero = false;     // plain: a zero point is, too
-  CodeLanes slots;                   // to which codes are unpacked
-  bool flips = false;                // plain: the top bit of each byte is flipped
+  int code_terms = 1;             // bytes of an entry, 1 or 2
+  double sum_factor = 0;          // is added to each code, by way of the sum of Q
+  bool counts_from_zero = false;  // plain: codes count from a zero point of the token, which is added in this way, too
+  CodeLanes slots;                // to which codes are unpacked
+  bool flips = false;             // plain: the top bit of each byte is flipped
   std::vector<std::uint32_t> table;  // y of codes 0..15, four a word; then z of codes 0..15
   double unit = 1;
 };
