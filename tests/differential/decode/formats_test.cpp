@@ -79,8 +79,9 @@ std::vector<Case> shuffled_pairs() {
   return cases;
 }
 
-// Of each two formats one is tested with itself, planar, and the other one as K of a shuffled pair, in rows. The tests
-// that need KVJIT_FULL=1 bring every format in more combinations; each takes minutes to compile.
+// Two tests share the formats. The first one runs every second format with itself, in layout planar. The second one
+// runs the others as K of a shuffled pair, in rows. The tests that need KVJIT_FULL=1 run every format in more
+// combinations; each takes minutes to compile.
 const bool kIsComplete = std::getenv("KVJIT_FULL") != nullptr;
 
 TEST_CASE("every pair of formats is planned, in both layouts") {

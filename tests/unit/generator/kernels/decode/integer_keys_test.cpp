@@ -36,7 +36,7 @@ double value_of(const IntegerPlan& plan, int stored) {
     y = std::int8_t(byte(stored));
     z = plan.code_terms == 2 ? byte(16 + stored) : 0;
   }
-  // What is added to codes that count from a zero point is part of that zero point.
+  // The kernel subtracts a zero point and sum_factor together, so a code keeps its own value here.
   return plan.unit * (y + z / 256.0 + (plan.counts_from_zero ? 0 : plan.sum_factor));
 }
 
@@ -60,14 +60,14 @@ const std::map<std::string, Expected> kExpected = {
     {"bee_q3_0", {IntegerKind::plain, 1, 0, 0x1p-5}},
     {"ik_q6_0", {IntegerKind::plain, 1, 0, 0x1p-2}},
     {"ik_q6_0_cuda", {IntegerKind::plain, 1, 0, 0x1p-2}},
-    // Codes that count from a zero point are moved by half their range.
-    {"vllm_int4_per_token_head", {IntegerKind::plain, 1, -8, 1}},
-    {"vllm_int4_per_token_head_bf16", {IntegerKind::plain, 1, -8, 1}},
     {"ninfer_rk4", {IntegerKind::plain, 1, 0, 0x1p-4}},
     {"ninfer_rk8", {IntegerKind::plain, 1, 0, 1}},
     {"vllm_int8_per_token_head", {IntegerKind::plain, 1, 0, 1}},
     {"kv7", {IntegerKind::plain, 1, 0, 0x1p-1}},
     {"kv8", {IntegerKind::plain, 1, 0, 1}},
+    // Codes that count from a zero point are moved by half their range.
+    {"vllm_int4_per_token_head", {IntegerKind::plain, 1, -8, 1}},
+    {"vllm_int4_per_token_head_bf16", {IntegerKind::plain, 1, -8, 1}},
     // Codebooks whose entries are multiples of a step.
     {"kv1", {IntegerKind::table8, 1, 0, 0x1p-1}},
     {"kv2", {IntegerKind::table8, 1, 0, 0x1p-7}},
