@@ -84,7 +84,8 @@ struct SideInfo {
   double bits_per_value = 0;
   int rotated_dim = 0;            // values of a row in the rotated domain as kernels compute with them
   int stored_dim = 0;             // values of a row that dequantize with keep_rotated writes
-  bool has_tensor_scale = false;  // the caller gives one scale for the whole tensor
+  bool has_tensor_scale = false,  // the caller gives one scale for the whole tensor
+      has_head_scales = false;    // the caller gives one scale for each KV head, in CacheSide::scales
   bool stays_rotated = false;     // prefill in two passes: halves are in the rotated domain
 };
 

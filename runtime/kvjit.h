@@ -366,6 +366,7 @@ typedef struct kvjit_side_info {
   kvjit_index row_bytes;       /* layout rows: bytes of one (token, KV head) */
   kvjit_index code_row_bytes;  /* layout planar: its bytes in the plane of codes */
   kvjit_index scale_row_bytes; /* layout planar: its bytes in the plane of scales; 0 if the format has no scales */
+  int has_head_scales;         /* 1: the caller has a scale for each KV head, in kvjit_side.scales */
 } kvjit_side_info;
 /* side: KVJIT_K or KVJIT_V. */
 KVJIT_API kvjit_status kvjit_program_side(const kvjit_program* program, int side, kvjit_side_info* info,
@@ -377,6 +378,9 @@ KVJIT_API kvjit_status kvjit_program_side(const kvjit_program* program, int side
  *   layout rows    `codes` points at the rows and `scales` is unused. Strides are free; pointer and strides are even.
  *   layout planar  `codes` and `scales` point at a plane each. The token stride is the bytes of a row of the plane;
  *                  pointers and other strides are multiples of 16. `scales` is unused if the format has no scales.
+ * Formats with a scale for each KV head (has_head_scales) have `scales` elsewhere: floats of the caller in device
+ * memory, in any layout, by which values are multiplied. Strides from head to head and from sequence to sequence are
+ * multiples of 4, and may be 0. Those from token to token, and from page to page, are 0.
  * Strides count bytes. */
 typedef struct kvjit_side {
   void* codes;
@@ -496,7 +500,7 @@ typedef struct kvjit_cache_tokens {
 } kvjit_cache_tokens;
 
 /* How a copy converts, best first.
- *   BYTES        stored bytes, if formats and tensor scales are the same
+ *   BYTES        stored bytes, if formats and tensor scales are the same, and scales of heads the same memory
  *   ROTATED      values in the rotated domain, if both formats rotate alike or neither rotates
  *   DEQUANTIZED  values in the caller's domain
  * ROTATED and DEQUANTIZED encode anew, with the error of the target format. */

@@ -17,7 +17,6 @@ inline constexpr MissingFormat kMissingFormats[] = {
     {"octave_k3v3_compact", "vLLM 0.33", "a reader of V's planes of single bits", "ops/rocm_octave.py"},
     {"nvfp4 pages of SM100", "vLLM 0.33", "a swizzle of V's scale plane",
      "csrc/libtorch_stable/nvfp4_kv_cache_kernels.cu"},
-    {"fp8 with a scale a KV head", "vLLM 0.33", "a scale for each head", "csrc/libtorch_stable/cache_kernels.cu"},
     {"fp8_inc", "vLLM 0.33", "its definition is not public", "config/cache.py"},
     {"q8_KV", "ik_llama.cpp", "one scale for a row of all heads", "ggml/src/ggml-quants.c"},
     {"turbo1_tcq as K", "buun-llama-cpp", "its table (buun_turbo1_tcq_v is V)",

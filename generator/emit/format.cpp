@@ -141,7 +141,8 @@ void write_whole_format(Writer& w, const Format& f, int head_dim, const std::str
       w.line("KV_CONSTANT u32 k{}Mask[{}] = {{{}}};", type, f.block / 32, mask_words(f, f.sections[1]));
   }
   w.line("struct {} : FormatDefaults {{", type);
-  w.line("  static constexpr bool kIsPlanar = {};", flag(is_planar));
+  // The scales of heads are a plane, whatever the layout of the rows.
+  w.line("  static constexpr bool kIsPlanar = {};", flag(is_planar || f.has_head_scales()));
   w.line("  static constexpr int kStored = {}, kBlock = {}, kGroup = {};", f.stored_dim(head_dim), f.block,
          f.scale.group);
   w.line("  static constexpr int kCodeStride = {}, kScaleStride = {}, kRowUnit = {};",
@@ -150,6 +151,7 @@ void write_whole_format(Writer& w, const Format& f, int head_dim, const std::str
   w.line("  using Codes = {}Codes;", type);
   if (has_outliers(f)) write_mask(w, f, places, type);
   write_flag(w, "kHasTensorScale", f.has_tensor_scale());
+  write_flag(w, "kHasHeadScales", f.has_head_scales());
   if (f.has_scale()) {
     w.line("  static constexpr bool kHasScale = true;");
     w.line("  static constexpr int kScaleAt = {};", places.of(*f.field(FieldKind::scale)));
@@ -218,6 +220,7 @@ void format_fragments(Writer& w, const Format& f, bool is_written) {
     w.fragment("formats/roundings.cuh");
   if (f.codes().is_trellis()) w.fragment(is_written ? "formats/trellis_rows.cuh" : "formats/trellis.cuh");
   if (is_written && has_rare_scale(f.scale)) w.fragment("formats/scale_searches.cuh");
+  if (f.has_head_scales()) w.fragment(is_written ? "formats/head_scale_rows.cuh" : "formats/head_scales.cuh");
   if (f.codes().is_bias15()) w.fragment("formats/minifloat_bias15.cuh");
   if (f.has_zero_point()) w.fragment(is_written ? "formats/zero_points.cuh" : "formats/zero_point_rows.cuh");
   if (is_written && f.is_unnormalised) w.fragment("rotations/unnormalised_wht.cuh");

@@ -35,6 +35,12 @@ Writer begin(const Registry& registry, const std::string& name, const std::strin
   return w;
 }
 
+std::string attention_plan(Writer& w, const Format& k, const Format& v, const char* fragment) {
+  if (!k.has_head_scales() && !v.has_head_scales()) return "Plan";
+  w.fragment(fragment);
+  return fmt::format("HeadScaled<kv::Plan, {}, {}>", flag(k.has_head_scales()), flag(v.has_head_scales()));
+}
+
 Source finish(Writer& w, const std::string& name, const std::string& arch, const Entry& entry) {
   w.line("}}  // namespace kv\n");
   // Features are outermost: kernels ask for them by the type of their arguments.
@@ -48,7 +54,7 @@ Source finish(Writer& w, const std::string& name, const std::string& arch, const
   const bool is_by_args = w.overlap == Overlap::by_args;
   if (w.overlap != Overlap::none)
     w.line("  {}kv::pdl_wait();\n  kv::pdl_trigger();", is_by_args ? "if (args.waits_at_end == 0) " : "");
-  w.line("  {}kv::{}<kv::Plan>(args);", w.is_checked ? "if (args.record->count == 0) " : "", entry.family);
+  w.line("  {}kv::{}<kv::{}>(args);", w.is_checked ? "if (args.record->count == 0) " : "", entry.family, entry.plan);
   if (is_by_args) w.line("  if (args.waits_at_end != 0) kv::pdl_wait();");
   w.line("}}");
   w.line("#if !defined(__CUDACC__)");

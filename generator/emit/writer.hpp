@@ -67,14 +67,18 @@ Writer begin(const Registry& registry, const std::string& name, const std::strin
 
 // The entry of a kernel.
 struct Entry {
-  std::string family,        // the name of the function in templates/kernels; the entry is kv_{family}
-      args;                  // the type of its arguments in templates/args
-  int threads,               // of a block
-      shared_bytes,          // of a block
-      args_bytes;            // the size of the arguments, with those of features; the kernel asserts it
-  bool is_featured = false;  // the arguments are Featured<args>, which adds FeatureArgs
-  bool is_varlen = false;    // the arguments are Varlen<args>, which adds VarlenArgs; args_bytes counts them, too
+  std::string family,         // the name of the function in templates/kernels; the entry is kv_{family}
+      args;                   // the type of its arguments in templates/args
+  int threads,                // of a block
+      shared_bytes,           // of a block
+      args_bytes;             // the size of the arguments, with those of features; the kernel asserts it
+  bool is_featured = false;   // the arguments are Featured<args>, which adds FeatureArgs
+  bool is_varlen = false;     // the arguments are Varlen<args>, which adds VarlenArgs; args_bytes counts them, too
+  std::string plan = "Plan";  // the plan's type
 };
+
+// The plan's type in a kernel of attention, for which `fragment` says how heads get the scales of their K and V.
+std::string attention_plan(Writer& w, const Format& k, const Format& v, const char* fragment);
 
 // Writes the entry, and returns the finished kernel.
 Source finish(Writer& w, const std::string& name, const std::string& arch, const Entry& entry);

@@ -123,9 +123,10 @@ struct Scale {
   double factor = 0;
   std::vector<double> search;  // amax: divisors tried behind `divisor`; one of less squared error is taken (4 over 6)
   bool over_tensor = false;  // amax: values are code * d * the caller's number for the tensor, and d is found for that
-  double epsilon = 0;        // norm: codes are those of x / (|x| + epsilon), for tiny x too
-  double least = 0;          // d is at least this
-  bool by_stored = false;    // codes are chosen with d as it is stored
+  bool per_head = false;   // tensor, over_tensor: times the caller's number for the KV head, which is in device memory
+  double epsilon = 0;      // norm: codes are those of x / (|x| + epsilon), for tiny x too
+  double least = 0;        // d is at least this
+  bool by_stored = false;  // codes are chosen with d as it is stored
   bool renormalise = false;  // decoding divides by |C|_2, so the block is as long as the scale says
   // Whether d is found as a product of reciprocals, and values of a span whose d is 0 keep their signs.
   bool is_searched() const { return over_tensor || !search.empty(); }
@@ -250,6 +251,7 @@ struct Format {
   bool has_segments() const;
   bool has_scale() const { return scale.rule != ScaleRule::none && scale.rule != ScaleRule::tensor; }
   bool has_tensor_scale() const { return scale.rule == ScaleRule::tensor || scale.over_tensor; }
+  bool has_head_scales() const { return scale.per_head; }
   bool has_zero_point() const { return scale.rule == ScaleRule::zero_point; }
   std::uint32_t zero_mask() const { return (1u << codes().bits) - 1; }  // the bits of a scale that have a zero point
   bool stores_minimum() const { return scale.rule == ScaleRule::min_step; }

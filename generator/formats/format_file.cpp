@@ -159,7 +159,10 @@ void FormatReader::scale(schema::Table& scale) {
   std::vector<double> search;
   scale.read("search", search);
   if (!search.empty()) s.divisor = search.front(), s.search.assign(search.begin() + 1, search.end());
-  scale.read("over", s.over_tensor, schema::Names<bool>{{true, "tensor"}});
+  enum class Over { none, tensor, head } over = Over::none;
+  scale.read("over", over, schema::Names<Over>{{Over::tensor, "tensor"}, {Over::head, "head"}});
+  s.over_tensor = over != Over::none, s.per_head = over == Over::head;
+  scale.read("per", s.per_head, schema::Names<bool>{{true, "head"}});
   scale.read("epsilon", s.epsilon);
   check_scale(scale);
 }
@@ -213,6 +216,8 @@ void FormatReader::check_amax_keys(schema::Table& scale) {
   for (const char* key : {"search", "over"})
     if (scale.find(key) && s.rule != ScaleRule::amax)
       scale.complain(scale.where(key), fmt::format("'{}' belongs to rule = \"amax\"", key));
+  if (scale.find("per") && s.rule != ScaleRule::tensor)
+    scale.complain(scale.where("per"), "'per' belongs to rule = \"tensor\"");
   if (scale.find("factor") && s.rule != ScaleRule::amax && s.rule != ScaleRule::norm)
     scale.complain(scale.where("factor"), "'factor' belongs to rule = \"amax\", or to a rule of norms");
   if (scale.find("search") && (scale.find("divisor") || scale.find("factor")))

@@ -67,6 +67,17 @@ Result<void> check_in_keys(const Problem& problem, const Spec& spec) {
   return {};
 }
 
+// Scales of heads that multiply stored scales. They are where layout planar has the stored ones.
+Result<void> check_head_scales(const Problem& problem, const Spec& spec) {
+  for (const auto& [format, key] : {std::pair{&problem.k, "k"}, std::pair{&problem.v, "v"}})
+    if (format->has_head_scales() && format->has_scale() && problem.is_planar())
+      return fail(Code::unsupported,
+                  fmt::format("'{}' ('{}') in layout planar: its scales and those of heads would be one plane",
+                              format->name, key),
+                  spec.where("cache.layout"), {"layout = \"rows\" works, and pages with page_layout = \"rows\""});
+  return {};
+}
+
 // Lanes of a warp take 32 values of a row at a time, so heads are multiples of 32. Formats without blocks (f16, bf16,
 // f32) may have other heads, if a row is a multiple of the 16 bytes of a copy of decode.
 Result<void> check_lanes(const Format& format, const Spec& spec, const char* key) {
@@ -138,6 +149,7 @@ Result<Problem> resolve(const Spec& spec, const Registry& registry, const std::s
   KV_CHECK(check_varlen(problem, spec));
   problem.values_in_keys = spec.v.in_keys;
   KV_CHECK(check_in_keys(problem, spec));
+  KV_CHECK(check_head_scales(problem, spec));
   problem.id = problem_id(problem);
   return problem;
 }

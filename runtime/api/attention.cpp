@@ -199,7 +199,7 @@ kvjit_status kvjit_program_side(const kvjit_program* program, int side, kvjit_si
     write_struct(info,
                  {0, side_info->format.c_str(), side_info->is_transformed, side_info->bits_per_value,
                   static_cast<kvjit_index>(side_info->row_bytes), static_cast<kvjit_index>(side_info->code_row_bytes),
-                  static_cast<kvjit_index>(side_info->scale_row_bytes)});
+                  static_cast<kvjit_index>(side_info->scale_row_bytes), side_info->has_head_scales});
     return {};
   });
 }
@@ -221,7 +221,7 @@ kvjit_status kvjit_cache_layout(const kvjit_program* program, int side, kvjit_in
       const kvjit::ProgramSource& source = program->program->source();
       const char* const name = side == KVJIT_K ? "k" : "v";
       const kv::CacheSide placed = kvjit::at(geometry, address(base));
-      KV_CHECK(kvjit::check_side(source, *info, name, placed, heads));
+      KV_CHECK(kvjit::check_planes(source, *info, name, placed, heads));
       KV_CHECK(kvjit::check_token_heads(source, *info, name, placed, heads));
     }
     if (cache) *cache = convert(base ? kvjit::at(geometry, address(base)) : geometry.strides);

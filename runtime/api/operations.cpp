@@ -82,13 +82,25 @@ Result<const kvjit::Source*> slots_kernel(ServedSpec& spec, kvjit::Role role, kv
   return &found->second;
 }
 
+// Whether the caller's scales of both caches are the same numbers.
+bool have_same_scales(const kvjit::Program& from, const kvjit::Program& to, const kvjit::CopyCall& call) {
+  const auto has_head_scales = [](const kvjit::Program& program, int side) {
+    return (side == 0 ? program.source().k : program.source().v).has_head_scales;
+  };
+  const kv::CacheTokens &a = call.from.tokens, &b = call.to.tokens;
+  if (a.tensor_scale != b.tensor_scale) return false;
+  if (!has_head_scales(from, call.from.side) && !has_head_scales(to, call.to.side)) return true;
+  return a.side.scales == b.side.scales && a.side.scales_head_stride == b.side.scales_head_stride &&
+         a.side.scales_sequence_stride == b.side.scales_sequence_stride;
+}
+
 Result<const CopyKernel*> copy_kernel(kvjit_program* from, kvjit_program* to, const kvjit::CopyCall& call) {
   const kvjit::Registry& registry = *from->spec->registry;
   const CopyKey key{to->spec,
                     call.from.side,
                     call.to.side,
                     kvjit::Program::alignment_of(call, *from->program, *to->program),
-                    call.from.tokens.tensor_scale == call.to.tokens.tensor_scale,
+                    have_same_scales(*from->program, *to->program, call),
                     is_bulk(call)};
   const std::lock_guard lock(from->spec->mutex);
   auto& copies = from->spec->operation_kernels.copies;

@@ -111,8 +111,37 @@ Result<void> check_table(const ProgramSource& source, const char* name, const kv
   return {};
 }
 
+namespace {
+
+// The scales of KV heads, which are not part of the cache.
+Result<void> check_head_scales(const ProgramSource& source, const SideInfo& info, const char* name,
+                               const kv::CacheSide& side) {
+  if (!info.has_head_scales) return {};
+  const MemoryName what(name, "scales");
+  if (!side.scales)
+    return refuse(fmt::format("{} is a null pointer; {} has a scale for each KV head, in device memory", what.text(),
+                              info.format));
+  KV_CHECK(check_pointer(what, side.scales, alignof(float)));
+  for (const auto& [stride_name, stride, is_free] :
+       {std::tuple{"head", side.scales_head_stride, true},
+        std::tuple{source.page_tokens > 0 ? "page" : "sequence", side.scales_sequence_stride, source.page_tokens == 0},
+        std::tuple{"token", side.scales_token_stride, false}})
+    if (is_free ? stride % static_cast<long long>(sizeof(float)) != 0 : stride != 0)
+      return refuse(fmt::format("{}: {} stride {}; the scales of heads need {}", what.text(), stride_name, stride,
+                                is_free ? "a multiple of 4" : "0"));
+  return {};
+}
+
+}  // namespace
+
 Result<void> check_side(const ProgramSource& source, const SideInfo& info, const char* name, const kv::CacheSide& side,
                         long long heads) {
+  KV_CHECK(check_head_scales(source, info, name, side));
+  return check_planes(source, info, name, side, heads);
+}
+
+Result<void> check_planes(const ProgramSource& source, const SideInfo& info, const char* name,
+                          const kv::CacheSide& side, long long heads) {
   const auto planes = planes_of(source, info, side);
   const unsigned alignment =
       source.is_planar() ? kVectorAlignment : 2;  // bytes; layout rows: an f16 scale may stand at any even address

@@ -37,10 +37,8 @@ SideGeometry page_geometry(const ProgramSource& source, const SideInfo& side, lo
   return geometry;
 }
 
-}  // namespace
-
-SideGeometry side_geometry(const ProgramSource& source, const SideInfo& side, long long sequences, long long heads,
-                           long long capacity) {
+SideGeometry stored_geometry(const ProgramSource& source, const SideInfo& side, long long sequences, long long heads,
+                             long long capacity) {
   SideGeometry geometry;
   kv::CacheSide& strides = geometry.strides;
   if (source.page_tokens > 0) return page_geometry(source, side, sequences, heads, capacity);
@@ -64,6 +62,19 @@ SideGeometry side_geometry(const ProgramSource& source, const SideInfo& side, lo
   strides.scales_token_stride = side.scale_row_bytes;
   strides.scales_head_stride = side.scale_row_bytes * tokens;
   strides.scales_sequence_stride = strides.scales_head_stride * heads;
+  return geometry;
+}
+
+}  // namespace
+
+SideGeometry side_geometry(const ProgramSource& source, const SideInfo& side, long long sequences, long long heads,
+                           long long capacity) {
+  SideGeometry geometry = stored_geometry(source, side, sequences, heads, capacity);
+  if (side.has_head_scales) {
+    kv::CacheSide& strides = geometry.strides;
+    strides.scales_sequence_stride = strides.scales_token_stride = 0;
+    strides.scales_head_stride = sizeof(float);
+  }
   return geometry;
 }
 

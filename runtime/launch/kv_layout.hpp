@@ -6,6 +6,8 @@
 //   paged   Pages for the whole tokens of each sequence, rounded up. Sequence strides are those from page to page
 //           (args/page_table.cuh). In a page, rows are [token][head][row_bytes]; planes are
 //           [head][token][code_row_bytes], then [head][token][scale_row_bytes].
+//
+// A scale for each KV head is the caller's. Its strides are those of a dense array, and its pointer stays null.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <cstddef>

@@ -132,13 +132,9 @@ inline const Encoded& encoded(const Format& format, int head_dim, const CacheSha
   Rng rng(std::uint64_t(side) + 1);
   const int rows = shape.sequences * shape.kv_heads * int(shape.tokens);
   encoded.x = heavy_tailed_rows(rng, rows, head_dim);
-  for (int row = 0; row < rows; ++row) {
-    const auto bytes = encode_row(
-        format, std::span(encoded.x).subspan(std::size_t(row) * std::size_t(head_dim), std::size_t(head_dim)));
-    const auto values = decode_row(format, bytes, head_dim, false);
-    encoded.rows.insert(encoded.rows.end(), bytes.begin(), bytes.end());
-    encoded.decoded.insert(encoded.decoded.end(), values.begin(), values.end());
-  }
+  const RowScales scales{1, varied_head_scales(format, shape.kv_heads), shape.tokens};
+  encoded.rows = encode_rows(format, encoded.x, head_dim, scales);
+  encoded.decoded = decode_rows(format, encoded.rows, head_dim, scales);
   return encodings.emplace(key, std::move(encoded)).first->second;
 }
 
@@ -164,6 +160,7 @@ class Judge {
         shape_{sequences, one.problem.token_heads > 0 ? one.problem.token_heads : kKvHeads,
                std::max(capacity, tile_ + 1), 1, places},
         harness_(must(KernelHarness::make(context, must(Program::create(context, one.source)), problem_, shape_))) {
+    must(harness_.vary_head_scales());
     if (problem_.values_in_keys) take_values_from_keys();
     for (const int side : {0, 1})
       if (side == 0 || !problem_.values_in_keys) must(harness_.set_rows(side, cache(side).rows));
@@ -230,8 +227,6 @@ class Judge {
       const Format& format = side == 0 ? problem_.k : problem_.v;
       Encoded& encoded = own_[side];
       encoded = cache(side);
-      encoded.rows.clear();
-      encoded.decoded.clear();
       for (std::size_t row = 0; row < encoded.x.size() / dim; ++row) {
         const auto x = std::span(encoded.x).subspan(row * dim, dim);
         if (side == 1)
@@ -241,11 +236,10 @@ class Judge {
           for (std::size_t i = 0; i < dim; ++i)
             x[i] = token >= sink && token < sink + sinks ? q_[i] * sink_log2 * 0.6931f / std::sqrt(float(dim))
                                                          : x[i] * rest_factor;
-        const auto bytes = encode_row(format, x);
-        const auto values = decode_row(format, bytes, problem_.head_dim, false);
-        encoded.rows.insert(encoded.rows.end(), bytes.begin(), bytes.end());
-        encoded.decoded.insert(encoded.decoded.end(), values.begin(), values.end());
       }
+      const RowScales scales = harness_.row_scales(side);
+      encoded.rows = encode_rows(format, encoded.x, problem_.head_dim, scales);
+      encoded.decoded = decode_rows(format, encoded.rows, problem_.head_dim, scales);
       must(harness_.set_rows(side, encoded.rows));
     }
     is_own_ = true;
@@ -352,11 +346,12 @@ inline void check_codec_kernels(Judge& judge, const std::string& name) {
     const Format& format = side == 0 ? judge.problem().k : judge.problem().v;
     const int head_dim = judge.problem().dim(side);
     const Encoded& expected = judge.cache(side);
+    const RowScales scales = judge.harness().row_scales(side);
     for (const Element type : {Element::f32, Element::f16}) {
       must(judge.harness().quantize(side, rounded_to(type, expected.x), type));
       const auto rows = must(judge.harness().rows(side));
       const auto want =
-          type == Element::f32 ? expected.rows : encode_rows(format, rounded_to(type, expected.x), head_dim);
+          type == Element::f32 ? expected.rows : encode_rows(format, rounded_to(type, expected.x), head_dim, scales);
       REQUIRE(rows.size() == want.size());
       const ByteAgreement bytes = compare_rows(format, rows, want);
       const long long differs = bytes.code_differs + bytes.scale_differs;
@@ -364,13 +359,7 @@ inline void check_codec_kernels(Judge& judge, const std::string& name) {
       CHECK_MESSAGE(differs <= allowed, name, ", ", to_string(type), ": ", differs, " of ", rows.size(),
                     " bytes differ");
       const auto back = must(judge.harness().dequantize(side));
-      std::vector<double> decoded;
-      const auto row_bytes = std::size_t(format.row_bytes(format.stored_dim(head_dim)));
-      for (std::size_t at = 0; at < rows.size(); at += row_bytes) {
-        const auto row = decode_row(format, std::span(rows).subspan(at, row_bytes), head_dim, false);
-        decoded.insert(decoded.end(), row.begin(), row.end());
-      }
-      CHECK_MESSAGE(relative_error(back, decoded) <= 1e-5, name);
+      CHECK_MESSAGE(relative_error(back, decode_rows(format, rows, head_dim, scales)) <= 1e-5, name);
     }
   }
 }

@@ -1,6 +1,7 @@
 // Promise: a new KV format is one TOML file and no code. The test writes formats that the project does not have to a
 // temporary folder and uses them as K and as V in every kernel family: 3 bits in blocks of 64 values; 4-bit floats with
-// float32 scales, over which the caller has one; and segments, of which V has the first two.
+// float32 scales, over which the caller has one; 8-bit integers over a scale for each head; and segments, of which V
+// has the first two.
 // SPDX-License-Identifier: MIT
 #include <filesystem>
 #include <fstream>
@@ -71,6 +72,33 @@ storage = "f32"
 max_relative_mse = 0.01
 )";
 
+constexpr const char* kHeadScales = R"(title = "8-bit integers of 32 channels, over a scale for each KV head"
+source = "this test"
+aliases = ["by_head"]
+block = 32
+
+[[fields]]
+field = "scale"
+
+[[fields]]
+field = "codes"
+
+[codes]
+kind = "uniform"
+bits = 8
+offset = 128
+twos_complement = true
+rounding = "half_away"
+
+[scale]
+rule = "amax"
+divisor = 127
+over = "head"
+
+[accept]
+max_relative_mse = 0.0001
+)";
+
 constexpr const char* kSegments = R"(title = "5 bits for 64 channels, E4M3 for 32 and fp16 for 32"
 source = "this test"
 aliases = ["record"]
@@ -112,6 +140,7 @@ TEST_CASE("a format is one file, as K and as V, in every family") {
   const TempFolder folder;
   std::ofstream(fs::path(folder.path) / "three_bits_of_64.toml") << kThreeBits;
   std::ofstream(fs::path(folder.path) / "wide_scales.toml") << kWideScales;
+  std::ofstream(fs::path(folder.path) / "head_scales.toml") << kHeadScales;
   std::ofstream(fs::path(folder.path) / "three_segments.toml") << kSegments;
   const Registry registry = registry_with(folder.path);
   const Format& format = *must(registry.format("three", {}));
@@ -126,12 +155,18 @@ TEST_CASE("a format is one file, as K and as V, in every family") {
        {Case{"three", "three", 64, 1, 1, Layout::planar, false}, Case{"three", "three", 128, 4, 1, Layout::rows, false},
         Case{"three", "q8_0", 128, 4, 2, Layout::planar, true}, Case{"wide", "wide", 128, 4, 1, Layout::planar, false},
         Case{"record", "record", 128, 4, 1, Layout::rows, false},
+        Case{"by_head", "by_head", 128, 4, 2, Layout::rows, true},
         Case{"record", "q8_0", 128, 4, 1, Layout::planar, false}, Case{"wide", "kv4", 128, 4, 1, Layout::rows, false},
         Case{"tbq4_0", "three", 256, 8, 1, Layout::planar, false}})
     all.push_back(planned(registry, test, arch));
   Case view{"record", "record", 128, 4, 1, Layout::planar, false};
   view.head_dim_v = 96;
   all.push_back(planned(registry, view, arch));
+  const std::string by_head = Case{"by_head", "by_head", 128, 4, 1, Layout::planar, false}.toml();
+  const auto refused = resolve(must(parse_specs(by_head, "planar.toml")).at(0), registry, arch);
+  REQUIRE_FALSE(refused.has_value());
+  CHECK(refused.error().message ==
+        "'head_scales' ('k') in layout planar: its scales and those of heads would be one plane");
   warm_up(context, all, 2, true);
   for (const Planned& one : all) {
     Judge judge(context, one);

@@ -251,6 +251,17 @@ codes = { kind = "table", bits = 4 }
 codebook = { rule = "e2m1", ties = "even", negative_zero = true }
 scale = { rule = "amax", divisor = 6, over = "tensor", group = 16, storage = "e4m3", by_stored = true }
 accept = { max_relative_mse = 0.01 })"},
+      {"e2m1_over_heads", {128}, true, R"(block = "head_dim"
+fields = [{ field = "codes" }, { field = "scale" }]
+codes = { kind = "table", bits = 4 }
+codebook = { rule = "e2m1", ties = "even", negative_zero = true }
+scale = { rule = "amax", divisor = 6, over = "head", group = 16, storage = "e4m3", by_stored = true }
+accept = { max_relative_mse = 0.01 })"},
+      {"e4m3_per_head", {96}, true, R"(block = 1
+fields = [{ field = "codes" }]
+codes = { kind = "plain", element = "e4m3" }
+scale = { rule = "tensor", per = "head", division = "quotient" }
+accept = { max_relative_mse = 0.00073 })"},
       {"e2m1_search", {64}, true, R"(block = 32
 fields = [{ field = "codes" }, { field = "scale" }]
 codes = { kind = "table", bits = 4 }

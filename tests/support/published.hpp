@@ -44,6 +44,12 @@ inline std::vector<std::vector<float>> heads_of(const Json& image, int row) {
   return heads;
 }
 
+// The caller's scale of a head: that of the tensor, times one of the head.
+inline float scale_of(const Json& image, int head) {
+  const float scale = image["tensor_scale"];
+  return image.contains("head_scales") ? scale * image["head_scales"][std::size_t(head)].get<float>() : scale;
+}
+
 // For each byte of the image of a head, its place in our row of blocks. In planes the codes of all blocks come first,
 // then the scales of all blocks.
 inline std::vector<std::size_t> places_of(const Json& image, const Format& f) {

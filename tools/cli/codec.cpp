@@ -47,6 +47,14 @@ Result<Rows> rows_of(const Registry& registry, const CodecVerbArgs& args, long l
   return Rows{std::move(format), static_cast<int>(span)};
 }
 
+// The scale of each KV head, of formats that have one: 1.
+Result<Buffer> uploaded_one(const std::shared_ptr<Backend>& backend) {
+  constexpr float kOne = 1;
+  KV_TRY(memory, Buffer::make(backend, sizeof kOne));
+  KV_CHECK(backend->copy_to_device(memory.pointer(), &kOne, sizeof kOne));
+  return {std::move(memory)};
+}
+
 // Converts all rows by one kernel call: each span is a token, and there is one head. `in` and the result are host
 // bytes.
 Result<std::vector<std::uint8_t>> on_device(const Cli& cli, const Registry& registry, const Format& format, int span,
@@ -73,6 +81,8 @@ Result<std::vector<std::uint8_t>> on_device(const Cli& cli, const Registry& regi
   args.x_type = kv::RowType::f32;
   args.keep_rotated = is_rotated;
   args.tensor_scale = 1;
+  KV_TRY(one, uploaded_one(backend));
+  if (format.has_head_scales()) args.side.scales = reinterpret_cast<kv::u8*>(one.pointer());
   KV_CHECK(is_quantize ? program->quantize(0, args, nullptr) : program->dequantize(0, args, nullptr));
   KV_CHECK(backend->synchronize(nullptr));
   std::vector<std::uint8_t> out(out_bytes);
@@ -193,12 +203,14 @@ Result<std::vector<std::uint8_t>> copy_on_device(const Cli& cli, const Registry&
   KV_TRY(source, Buffer::make(backend, in.size()));
   KV_TRY(target, Buffer::make(backend, out.size()));
   KV_CHECK(backend->copy_to_device(source.pointer(), in.data(), in.size()));
+  KV_TRY(one, uploaded_one(backend));
   CopyCall call;
   call.tokens = static_cast<int>(rows);
   const auto end = [&](CacheCall& at, const Buffer& memory, const Format& format) -> Result<std::shared_ptr<Program>> {
     at.tokens.side.codes = reinterpret_cast<kv::u8*>(memory.pointer());
     at.tokens.side.codes_head_stride = at.tokens.side.codes_token_stride = format.head_bytes(head_dim);
     at.tokens.tensor_scale = 1;
+    if (format.has_head_scales()) at.tokens.side.scales = reinterpret_cast<kv::u8*>(one.pointer());
     KV_TRY(program, make_codec_program(format, head_dim, *arch, registry));
     return Program::create(context, program);
   };

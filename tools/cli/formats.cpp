@@ -43,13 +43,15 @@ std::string scale_text(const Scale& s) {
   constexpr const char* kRefines[] = {
       "", ", matched", ", least squares", ", unbiased", ", weighted least squares", ", weighted least squares"};
   constexpr const char* kTypes[] = {"f16", "bf16", "e4m3", "ue4m3", "e8m0", "f32"};
-  if (s.rule == ScaleRule::none || s.rule == ScaleRule::tensor) return kRules[int(s.rule)];
+  const std::string whole = s.per_head ? "one of each KV head" : kRules[int(ScaleRule::tensor)];
+  if (s.rule == ScaleRule::tensor) return whole;
+  if (s.rule == ScaleRule::none) return kRules[int(s.rule)];
   const std::string span = s.span == s.group ? "" : fmt::format(", found over {}", s.span);
   std::vector<double> divisors = s.search;
   divisors.insert(divisors.begin(), s.divisor);
   const std::string search = s.search.empty() ? "" : fmt::format(", the best of / {}", fmt::join(divisors, ", / "));
   return fmt::format("{}{} of {} values as {}{}{}{}", kRules[int(s.rule)], kRefines[int(s.refine)], s.group,
-                     kTypes[int(s.type)], span, search, s.over_tensor ? ", over one of the whole tensor" : "");
+                     kTypes[int(s.type)], span, search, s.over_tensor ? ", over " + whole : "");
 }
 
 std::string field_text(const Format& f, const Field& field) {

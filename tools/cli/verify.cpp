@@ -123,6 +123,7 @@ Result<Verdict> verify_one(const Spec& spec, int longest, const Registry& regist
             kv_heads = source.token_heads > 0 ? source.token_heads : 2;
   const Format* formats[2] = {&problem.k, &problem.v};
   KV_TRY(harness, KernelHarness::make(context, ready.program, problem, {1, kv_heads, capacity}));
+  KV_CHECK(harness.vary_head_scales());
   Verdict verdict;
   std::vector<double> decoded[2];
   std::vector<float> inputs[2];
@@ -138,7 +139,8 @@ Result<Verdict> verify_one(const Spec& spec, int longest, const Registry& regist
                            dim);
     KV_CHECK(harness.quantize(side, x));
     KV_TRY(rows, harness.rows(side));
-    const ByteAgreement bytes = compare_rows(*formats[side], rows, encode_rows(*formats[side], x, dim));
+    const ByteAgreement bytes =
+        compare_rows(*formats[side], rows, encode_rows(*formats[side], x, dim, harness.row_scales(side)));
     const double fraction = static_cast<double>(bytes.code_differs) / static_cast<double>(bytes.code_bytes);
     verdict.code_fraction = std::max(verdict.code_fraction, fraction);
     verdict.scale_differs += bytes.scale_differs;
@@ -148,7 +150,7 @@ Result<Verdict> verify_one(const Spec& spec, int longest, const Registry& regist
                                                   : fraction <= kMaxCodeBytes && scale_fraction <= kMaxScaleBytes,
                     fmt::format("quantize of {}: {} code and {} scale bytes differ from the reference codec",
                                 formats[side]->name, bytes.code_differs, bytes.scale_differs));
-    decoded[side] = decode_rows(*formats[side], rows, dim);
+    decoded[side] = decode_rows(*formats[side], rows, dim, harness.row_scales(side));
     stored[side] = rows;
     KV_TRY(dequantized, harness.dequantize(side));
     const double error = difference(dequantized, decoded[side], dim).relative_l2;

@@ -143,9 +143,9 @@ Result<Stored> stored_and_back(const Format& format, const KvqFile& x) {
   Stored stored;
   if (format.has_tensor_scale()) stored.tensor_scale = tensor_scale_for(format, x);
   const float scale = stored.tensor_scale > 0 ? stored.tensor_scale : 1;
-  const std::vector<std::uint8_t> bytes = encode_rows(format, x.values, dim, scale);
+  const std::vector<std::uint8_t> bytes = encode_rows(format, x.values, dim, {scale});
   stored.bits = 8.0 * static_cast<double>(bytes.size()) / static_cast<double>(x.values.size());
-  stored.decoded = decode_rows(format, bytes, dim, scale);
+  stored.decoded = decode_rows(format, bytes, dim, {scale});
   if (!std::all_of(stored.decoded.begin(), stored.decoded.end(), [](double v) { return std::isfinite(v); }))
     return fail(Code::unsupported, fmt::format("the values are too large for {}", format.name));
   return stored;

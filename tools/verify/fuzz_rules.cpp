@@ -93,7 +93,8 @@ bool can_be_front(const SideWish& v, const SideWish& k, const Registry& registry
 
 bool can_take_heads(const Draw& draw, int heads, const Registry& registry) {
   for (const SideWish* side : {&draw.k, &draw.v})
-    if (!fills_lanes(*side) || (side->named ? token_bytes(*side, heads, registry) % 16 != 0 : heads % 8 != 0))
+    if (!fills_lanes(*side) || (side->named && side->named->has_head_scales()) ||
+        (side->named ? token_bytes(*side, heads, registry) % 16 != 0 : heads % 8 != 0))
       return false;
   return certainly_fits(draw, heads, registry);
 }
@@ -135,6 +136,7 @@ std::vector<std::string> refusals(const Draw& draw, const Registry& registry) {
   rule(draw.gqa * draw.queries > kMostHeadRows, {"query rows of a head"});
   for (const SideWish* side : {&draw.k, &draw.v}) {
     rule(!fills_lanes(*side), {"do not fill the lanes of a warp"});
+    rule(side->named && side->named->has_head_scales(), {"a scale for each head"});
     rule(token_bytes(*side, draw.token_heads, registry) % 16 != 0, {"bytes a token, no multiple of 16"});
   }
   return says;

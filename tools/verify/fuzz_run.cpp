@@ -65,11 +65,13 @@ Result<void> fill(KernelHarness& harness, const FuzzCase& one, const Problem& pr
   const CacheShape& shape = one.shape;
   const auto rows = static_cast<std::size_t>(shape.rows.shares_sequences ? 1 : shape.sequences) *
                     static_cast<std::size_t>(shape.kv_heads) * static_cast<std::size_t>(shape.tokens);
+  KV_CHECK(harness.vary_head_scales());
   for (const int s : {0, 1}) {
     Side& side = sides[s];
     const int dim = problem.dim(s);
     const Format& format = s == 0 ? problem.k : problem.v;
     harness.set_tensor_scale(s, one.tensor_scale[s]);
+    const RowScales scales = harness.row_scales(s);
     if (s == 1 && shape.rows.has_values_in_keys) {
       const auto k_dim = static_cast<std::size_t>(problem.head_dim), v_dim = static_cast<std::size_t>(dim);
       for (std::size_t row = 0; row < rows; ++row)
@@ -78,7 +80,7 @@ Result<void> fill(KernelHarness& harness, const FuzzCase& one, const Problem& pr
     }
     side.x = heavy_tailed(one.seed * 2 + std::uint64_t(s), rows * static_cast<std::size_t>(dim), dim);
     if (problem.append) side.x = rounded_to(one.new_type, side.x);  // append receives rows of new_type
-    const auto encoded = encode_rows(format, side.x, dim, one.tensor_scale[s]);
+    const auto encoded = encode_rows(format, side.x, dim, scales);
     side.stored = encoded;
     if (one.writes_on_device) {
       KV_CHECK(harness.quantize(s, side.x));
@@ -94,7 +96,7 @@ Result<void> fill(KernelHarness& harness, const FuzzCase& one, const Problem& pr
     } else {
       KV_CHECK(harness.set_rows(s, encoded));
     }
-    side.decoded = decode_rows(format, side.stored, dim, one.tensor_scale[s]);
+    side.decoded = decode_rows(format, side.stored, dim, scales);
     if (!problem.append) continue;
     harness.set_new_tokens(s, new_token_rows(side.x, shape, one.lengths(), problem.query_length, dim), one.new_type);
     KV_CHECK(corrupt_new_tokens(harness, one, problem, s, side.stored));

@@ -200,12 +200,36 @@ Result<KernelHarness> KernelHarness::make(std::shared_ptr<Context> context, std:
   // An unwritten row reads as NaN or as extreme codes, so that a stray read is noticed.
   KV_CHECK(harness.context_->backend()->fill(memory.pointer(), 0xFF, memory.bytes()));
   harness.memory_ = std::move(memory);
+  const std::vector<float> ones(static_cast<std::size_t>(shape.kv_heads), 1.f);
+  for (const int side : {0, 1})
+    if (harness.info(side).has_head_scales) KV_CHECK(harness.set_head_scales(side, ones));
   if (source.checks) {
     KV_TRY(check, Buffer::make(harness.context_->backend(), sizeof(kv::CheckRecord)));
     KV_CHECK(harness.context_->backend()->fill(check.pointer(), 0, check.bytes()));
     harness.check_ = std::move(check);
   }
   return harness;
+}
+
+Result<void> KernelHarness::set_head_scales(int side, std::vector<float> scales) {
+  KV_CHECK(check_count("the scales of heads", scales.size(), static_cast<std::size_t>(shape_.kv_heads)));
+  KV_TRY(memory, uploaded(context_->backend(),
+                          {reinterpret_cast<const std::uint8_t*>(scales.data()), scales.size() * sizeof(float)}));
+  head_scale_memory_[side] = std::move(memory);
+  head_scales_[side] = std::move(scales);
+  return {};
+}
+
+Result<void> KernelHarness::vary_head_scales() {
+  for (const int side : {0, 1})
+    if (info(side).has_head_scales) KV_CHECK(set_head_scales(side, varied_head_scales(format(side), shape_.kv_heads)));
+  return {};
+}
+
+kv::CacheSide KernelHarness::cache(int side, int copy) const {
+  kv::CacheSide cache = at(geometry_[side], memory(copy, side) + static_cast<std::size_t>(shape_.rows.front));
+  if (info(side).has_head_scales) cache.scales = static_cast<kv::u8*>(device_data(head_scale_memory_[side].pointer()));
+  return cache;
 }
 
 kv::CodecArgs KernelHarness::codec_args(int side, DevicePointer x, int dim, Element type) const {

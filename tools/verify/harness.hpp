@@ -16,6 +16,7 @@
 #include "runtime/launch/program.hpp"
 #include "tools/verify/feature_inputs.hpp"
 #include "tools/verify/guarded.hpp"
+#include "tools/verify/measure.hpp"
 #include "tools/verify/pages.hpp"
 #include "tools/verify/row_places.hpp"
 
@@ -48,6 +49,12 @@ class KernelHarness {
   Result<void> quantize_slots(int side, std::span<const float> x, const std::vector<bool>& skipped);
   // Sets the scale of a format that has one scale for the whole tensor, for every call from now on.
   void set_tensor_scale(int side, float scale) { tensor_scale_[side] = scale; }
+  // Does the same for a format with a scale for each KV head. They are 1 before.
+  Result<void> set_head_scales(int side, std::vector<float> scales);
+  // Gives heads different scales, on the sides whose format has one for each.
+  Result<void> vary_head_scales();
+  // The scales by which the reference codec encodes and decodes rows().
+  RowScales row_scales(int side) const { return {tensor_scale_[side], head_scales_[side], shape_.tokens}; }
   // Reads the stored rows as whole blocks in file order, whatever the layout: [sequences][kv_heads][tokens][row_bytes].
   // Padding has its stored bytes, or 0 if the layout stores no padding.
   Result<std::vector<std::uint8_t>> rows(int side) const;
@@ -111,9 +118,7 @@ class KernelHarness {
   // table is empty. `lengths`: tokens of each sequence; empty: the capacity. cache() returns a side's pointers and
   // strides.
   Result<kv::PageTable> upload_table(int side, const std::vector<int>& lengths, Buffer& buffer) const;
-  kv::CacheSide cache(int side, int copy = 0) const {
-    return at(geometry_[side], memory(copy, side) + static_cast<std::size_t>(shape_.rows.front));
-  }
+  kv::CacheSide cache(int side, int copy = 0) const;
   DevicePointer memory(int copy) const { return memory_.pointer() + static_cast<std::size_t>(copy) * copy_bytes_; }
 
  private:
@@ -148,12 +153,14 @@ class KernelHarness {
   Problem problem_;
   CacheShape shape_;
   SideGeometry geometry_[2];
-  PageDeal pages_[2];                       // layout paged: the pages of K and V
-  Buffer check_;                            // checked programs: the check record
-  Buffer memory_;                           // the copies, one behind the other; each is K, then V
-  std::size_t values_at_ = 0;               // bytes from the start of a copy to V
-  std::size_t copy_bytes_ = 0;              // bytes of a copy
-  float tensor_scale_[2] = {1, 1};          // scales of K and V, for formats with one scale a tensor
+  PageDeal pages_[2];                  // layout paged: the pages of K and V
+  Buffer check_;                       // checked programs: the check record
+  Buffer memory_;                      // the copies, one behind the other; each is K, then V
+  std::size_t values_at_ = 0;          // bytes from the start of a copy to V
+  std::size_t copy_bytes_ = 0;         // bytes of a copy
+  float tensor_scale_[2] = {1, 1};     // scales of K and V, for formats with one scale a tensor
+  std::vector<float> head_scales_[2];  // those of formats with one a KV head; else empty
+  Buffer head_scale_memory_[2];
   std::vector<float> new_tokens_[2];        // rows of K and V that an append program stores
   Element new_tokens_type_ = Element::f32;  // element type of both
   FeatureInputs features_;

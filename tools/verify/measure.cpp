@@ -3,6 +3,7 @@
 #include "tools/verify/measure.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <numbers>
@@ -181,25 +182,32 @@ long long allowed_append_bytes(const Format& format, long long bytes) {
   return is_byte_exact(format) ? 0 : kLeast + bytes / kBytesPerDifference;
 }
 
+std::vector<float> varied_head_scales(const Format& format, int heads) {
+  std::vector<float> scales;
+  for (int head = 0; head < heads && format.has_head_scales(); ++head)
+    scales.push_back(std::array{0.75f, 0.031f, 2.5f}[static_cast<std::size_t>(head % 3)]);
+  return scales;
+}
+
 std::vector<std::uint8_t> encode_rows(const Format& format, std::span<const float> x, int head_dim,
-                                      float tensor_scale) {
+                                      const RowScales& scales) {
   const auto dim = static_cast<std::size_t>(head_dim);
   std::vector<std::uint8_t> bytes;
   bytes.reserve(x.size() / dim * static_cast<std::size_t>(format.head_bytes(head_dim)));
   for (std::size_t at = 0; at < x.size(); at += dim) {
-    const auto row = encode_row(format, x.subspan(at, dim), tensor_scale);
+    const auto row = encode_row(format, x.subspan(at, dim), scales.of_row(at / dim));
     bytes.insert(bytes.end(), row.begin(), row.end());
   }
   return bytes;
 }
 
 std::vector<double> decode_rows(const Format& format, std::span<const std::uint8_t> bytes, int head_dim,
-                                float tensor_scale) {
+                                const RowScales& scales) {
   const auto row_bytes = static_cast<std::size_t>(format.head_bytes(head_dim));
   std::vector<double> values;
   values.reserve(bytes.size() / row_bytes * static_cast<std::size_t>(head_dim));
   for (std::size_t at = 0; at < bytes.size(); at += row_bytes) {
-    const auto row = decode_row(format, bytes.subspan(at, row_bytes), head_dim, false, tensor_scale);
+    const auto row = decode_row(format, bytes.subspan(at, row_bytes), head_dim, false, scales.of_row(at / row_bytes));
     values.insert(values.end(), row.begin(), row.end());
   }
   return values;

@@ -80,12 +80,25 @@ bool is_byte_exact(const Format& format);
 // orders, so a code next to a rounding boundary may be rounded to the other side (measured: 1.5e-5 of the codes).
 long long allowed_append_bytes(const Format& format, long long bytes);
 
-// Encodes and decodes rows of head_dim values by the reference codec. tensor_scale: read by formats with one scale for
-// the whole tensor.
+// The caller's scales for rows [sequences][heads][tokens], which some formats have: one for the whole tensor, and one
+// for each head.
+struct RowScales {
+  float tensor = 1;
+  std::vector<float> heads = {};  // empty: 1
+  long long tokens = 1;
+  float of_row(std::size_t row) const {
+    return heads.empty() ? tensor : tensor * heads[row / static_cast<std::size_t>(tokens) % heads.size()];
+  }
+};
+
+// Different scales for the heads of a format that has one for each; else none.
+std::vector<float> varied_head_scales(const Format& format, int heads);
+
+// Encodes and decodes rows of head_dim values by the reference codec.
 std::vector<std::uint8_t> encode_rows(const Format& format, std::span<const float> x, int head_dim,
-                                      float tensor_scale = 1);
+                                      const RowScales& scales = {});
 std::vector<double> decode_rows(const Format& format, std::span<const std::uint8_t> bytes, int head_dim,
-                                float tensor_scale = 1);
+                                const RowScales& scales = {});
 
 // Heavy-tailed numbers that f16 holds exactly. One channel is five times as large as the rest, as in keys after RoPE.
 std::vector<float> heavy_tailed(std::uint64_t seed, std::size_t count, int head_dim);

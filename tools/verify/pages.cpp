@@ -30,7 +30,8 @@ SideGeometry pool_geometry(const ProgramSource& source, const SideInfo& side, lo
   if (places == PagePlaces::other) {
     swap(strides.codes_head_stride, strides.codes_token_stride,
          source.is_planar() ? side.code_row_bytes : side.row_bytes);
-    swap(strides.scales_head_stride, strides.scales_token_stride, source.is_planar() ? side.scale_row_bytes : 0);
+    if (!side.has_head_scales)
+      swap(strides.scales_head_stride, strides.scales_token_stride, source.is_planar() ? side.scale_row_bytes : 0);
     return geometry;
   }
   constexpr long long kForeign = 6;  // bytes of the engine behind each row of whole blocks

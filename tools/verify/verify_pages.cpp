@@ -39,6 +39,7 @@ Result<PagesVerdict> verify_pages(const std::shared_ptr<Context>& context, const
     harness.set_features(random_features(problem.features,
                                          {sequences, kKvHeads * problem.q_heads_per_kv, problem.query_length, capacity},
                                          11, int(places)));
+    KV_CHECK(harness.vary_head_scales());
     std::vector<double> decoded[2];
     for (const int side : {0, 1}) {
       const int dim = problem.dim(side);
@@ -47,7 +48,7 @@ Result<PagesVerdict> verify_pages(const std::shared_ptr<Context>& context, const
       KV_CHECK(by_slots ? harness.quantize_slots(side, x, std::vector<bool>(rows / kKvHeads))
                         : harness.quantize(side, x));
       KV_TRY(stored, harness.rows(side));
-      decoded[side] = decode_rows(side == 0 ? problem.k : problem.v, stored, dim);
+      decoded[side] = decode_rows(side == 0 ? problem.k : problem.v, stored, dim, harness.row_scales(side));
       if (problem.append)
         harness.set_new_tokens(side, new_token_rows(x, harness.shape(), lengths, problem.query_length, dim));
     }

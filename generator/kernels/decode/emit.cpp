@@ -387,6 +387,7 @@ Source emit_decode(const DecodePlan& plan, const Registry& registry) {
   if (is_paged) w.fragment("kernels/decode/paged.cuh");
   if (plan.v.in_keys) w.fragment("kernels/decode/rare/values_in_keys.cuh");
   if (is_paged && plan.append) w.fragment("formats/stored_pages.cuh");
+  const std::string plan_type = attention_plan(w, plan.k.format, plan.v.format, "kernels/decode/rare/head_scales.cuh");
   w.check_first(plan.checks);
   side_fragments(w, plan.k), side_fragments(w, plan.v);
   if (plan.append) format_fragments(w, plan.k.format, true), format_fragments(w, plan.v.format, true);
@@ -486,7 +487,7 @@ Source emit_decode(const DecodePlan& plan, const Registry& registry) {
                                      : bytes_of(kv::AttentionArgs{});
   return finish(w, name, plan.arch.name,
                 {"decode", std::string(is_paged ? "Paged" : "") + (plan.append ? "AppendArgs" : "AttentionArgs"),
-                 plan.threads(), plan.shared_bytes, args_bytes, plan.features.any(), plan.varlen});
+                 plan.threads(), plan.shared_bytes, args_bytes, plan.features.any(), plan.varlen, plan_type});
 }
 
 }  // namespace kvjit

@@ -27,6 +27,8 @@ Result<void> check_token_heads(const DecodePlan& plan, const Problem& problem) {
                                        plan.query_rows(), kMostRows));
   if (problem.append) return refuse(problem, "attention.append is not served with it");
   for (const SidePlan* side : {&plan.k, &plan.v}) {
+    if (side->format.has_head_scales())
+      return refuse(problem, fmt::format("a scale for each head ({}): a block takes one for all", side->format.name));
     if (side->format.has_segments())
       return refuse(problem, fmt::format("records of segments ({}), of which a token has one", side->format.name));
     if (side->pad_bytes > 0)

@@ -38,6 +38,7 @@ Source emit_prefill(const PrefillPlan& plan, const Registry& registry) {
   if (plan.over_context_chunks) w.fragment("kernels/prefill/context_chunks.cuh");
   const bool is_paged = plan.page_tokens > 0;
   if (is_paged) w.fragment("kernels/decode/paged.cuh");
+  const std::string plan_type = attention_plan(w, plan.k.format, plan.v.format, "kernels/prefill/head_scales.cuh");
   w.check_first(plan.checks);
   w.overlap = Overlap::at_start;
   side_fragments(w, plan.k), side_fragments(w, plan.v);
@@ -108,8 +109,9 @@ Source emit_prefill(const PrefillPlan& plan, const Registry& registry) {
   const int args_bytes = plan.over_context_chunks ? bytes_of(kv::ContextChunkAttentionArgs{})
                          : is_paged               ? bytes_of(kv::PagedAttentionArgs{})
                                                   : bytes_of(kv::AttentionArgs{});
-  return finish(w, name, plan.arch.name,
-                {"prefill", args, plan.threads(), plan.shared_bytes, args_bytes, plan.features.any(), plan.varlen});
+  return finish(
+      w, name, plan.arch.name,
+      {"prefill", args, plan.threads(), plan.shared_bytes, args_bytes, plan.features.any(), plan.varlen, plan_type});
 }
 
 }  // namespace kvjit

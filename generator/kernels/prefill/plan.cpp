@@ -340,7 +340,7 @@ Result<PrefillPlan> plan_prefill(const Problem& problem) {
   plan.scales_scores = !plan.copies_rows && keys.use == ScaleUse::by_group &&
                        keys.reads.groups * keys.reads.blocks == 1 && !keys.adds_minima &&
                        (keys.reads.reads_per_group == 1 || is_wide_scale);
-  plan.tracks_maximum = plan.stages == 1 || changes_scores(problem.features);
+  plan.tracks_maximum = plan.stages == 1 || changes_scores(problem.features) || problem.k.has_head_scales();
   plan.exchange_at = plan.barriers_at + kBarrierBytes;
   plan.posts_at = plan.exchange_at + (plan.shares_rows ? kExchangeBytes : 0);
   plan.score_scales_at = plan.posts_at + (plan.posts_work() ? kPostBytes : 0);

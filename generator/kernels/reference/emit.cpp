@@ -29,6 +29,7 @@ Source emit_reference(const Problem& p, const Registry& registry) {
   w.check_first(p.checks);
   feature_fragments(w, p.features, p.causal, p.query_length);
   if (is_featured) w.fragment("kernels/reference/features.cuh");
+  const std::string plan_type = attention_plan(w, p.k, p.v, "kernels/reference/head_scales.cuh");
   format_fragments(w, p.k, false), format_fragments(w, p.v, false);
   w.line("// ======== the plan ========\nnamespace kv {{\n");
   write_format(w, p.k, p.head_dim, "KeyFormat", is_planar, k_paging);
@@ -46,7 +47,7 @@ Source emit_reference(const Problem& p, const Registry& registry) {
                 {"reference", is_paged ? "PagedAttentionArgs" : "AttentionArgs", 32, 0,
                  int((is_paged ? sizeof(kv::PagedAttentionArgs) : sizeof(kv::AttentionArgs)) +
                      (is_featured ? sizeof(kv::FeatureArgs) : 0) + (p.varlen ? sizeof(kv::VarlenArgs) : 0)),
-                 is_featured, p.varlen});
+                 is_featured, p.varlen, plan_type});
 }
 
 }  // namespace kvjit

@@ -75,25 +75,16 @@ HarnessedFormat make_harness(const std::shared_ptr<Context>& context, const Prob
     const Format& f = side == 0 ? problem.k : problem.v;
     if (f.has_tensor_scale()) harness.set_tensor_scale(side, kTensorScale[side]);
   }
+  must(harness.vary_head_scales());
   return {context, problem, std::move(source), std::move(harness)};
 }
 
-float tensor_scale(const Format& f, int side) { return f.has_tensor_scale() ? kTensorScale[side] : 1; }
-
-std::vector<std::uint8_t> encoded_rows(const Format& f, std::span<const float> x, int head_dim, float scale) {
-  std::vector<std::uint8_t> rows;
-  for (std::size_t at = 0; at < x.size(); at += std::size_t(head_dim)) {
-    const auto row = encode_row(f, x.subspan(at, std::size_t(head_dim)), scale);
-    rows.insert(rows.end(), row.begin(), row.end());
-  }
-  return rows;
-}
 std::vector<double> decoded_rows(const Format& f, std::span<const std::uint8_t> rows, int head_dim, bool rotated,
-                                 float scale) {
+                                 const RowScales& scales) {
   const auto row_bytes = std::size_t(f.row_bytes(f.stored_dim(head_dim)));
   std::vector<double> values;
   for (std::size_t at = 0; at < rows.size(); at += row_bytes) {
-    const auto row = decode_row(f, rows.subspan(at, row_bytes), head_dim, rotated, scale);
+    const auto row = decode_row(f, rows.subspan(at, row_bytes), head_dim, rotated, scales.of_row(at / row_bytes));
     values.insert(values.end(), row.begin(), row.end());
   }
   return values;
@@ -125,17 +116,17 @@ void check_bytes(const Format& f, const std::vector<std::uint8_t>& got, const st
 void check_side(HarnessedFormat& t, int side, bool is_exact, const std::string& name) {
   const Format& f = side == 0 ? t.problem.k : t.problem.v;
   const int dim = t.problem.head_dim;
-  const float scale = tensor_scale(f, side);
+  const RowScales scales = t.harness.row_scales(side);
   const std::vector<float> x = rows_of(side, dim);
   for (const Element type : {Element::f32, Element::f16, Element::bf16}) {
     const std::vector<float> rounded = rounded_to(type, x);
     must(t.harness.quantize(side, rounded, type));
-    check_bytes(f, must(t.harness.rows(side)), encoded_rows(f, rounded, dim, scale), is_exact, name);
+    check_bytes(f, must(t.harness.rows(side)), encode_rows(f, rounded, dim, scales), is_exact, name);
   }
-  const auto rows = encoded_rows(f, x, dim, scale);
+  const auto rows = encode_rows(f, x, dim, scales);
   must(t.harness.set_rows(side, rows));
   for (const bool rotated : {false, true}) {
-    const auto want = decoded_rows(f, rows, dim, rotated, scale);
+    const auto want = decoded_rows(f, rows, dim, rotated, scales);
     const double error = relative_error(must(t.harness.dequantize(side, rotated)), want);
     CHECK_MESSAGE(error <= 2e-6, name, rotated ? " rotated" : "", ": values differ by ", error);
     const double half_error = relative_error(must(t.harness.dequantize(side, rotated, Element::bf16)), want);
@@ -153,9 +144,9 @@ void check_attention(HarnessedFormat& t, const std::string& name) {
     const Format& f = side == 0 ? p.k : p.v;
     std::vector<float> x = rows_of(side, dim);
     for (float& v : x) v *= 0.05f;  // so that several tokens have a weight in the softmax
-    const auto rows = encoded_rows(f, x, dim, tensor_scale(f, side));
+    const auto rows = encode_rows(f, x, dim, t.harness.row_scales(side));
     must(t.harness.set_rows(side, rows));
-    decoded[side] = decoded_rows(f, rows, dim, false, tensor_scale(f, side));
+    decoded[side] = decoded_rows(f, rows, dim, false, t.harness.row_scales(side));
   }
   const auto want = oracle_attention({heads, kKvHeads, 1, kTokens, dim, false, 0},
                                      std::vector<double>(q.begin(), q.end()), decoded[0], decoded[1]);
@@ -167,6 +158,7 @@ void check_attention(HarnessedFormat& t, const std::string& name) {
 void check_format(const std::shared_ptr<Context>& context, const Format& f, int head_dim, bool is_exact,
                   const std::vector<Layout>& layouts = {Layout::planar, Layout::rows}) {
   for (const Layout layout : layouts) {
+    if (layout == Layout::planar && f.has_head_scales() && f.has_scale()) continue;  // the plane is that of heads
     const std::string name = fmt::format("{} head_dim {} {}", f.name, head_dim, to_string(layout));
     INFO(name);
     HarnessedFormat t = make_harness(context, problem_of(f, f, head_dim, layout, context->backend()->info().arch));
@@ -257,20 +249,21 @@ TEST_CASE("NaN, infinities and values beyond the scale's type") {
   for (const AxisFormat& axis : axis_formats()) {
     const int dim = axis.head_dims.back();
     const Format f = axis_format(axis, dim);
-    HarnessedFormat t = make_harness(context, problem_of(f, f, dim, Layout::planar, context->backend()->info().arch));
+    const Layout layout = f.has_head_scales() ? Layout::rows : Layout::planar;
+    HarnessedFormat t = make_harness(context, problem_of(f, f, dim, layout, context->backend()->info().arch));
     std::vector<float> x = rows_of(0, dim);
     const auto at = [&](int row, int i) -> float& { return x[std::size_t(row * dim + i)]; };
     at(10, 5) = at(11, 0) = at(12, dim - 1) = NAN;
     at(13, 3) = INFINITY;
     at(14, 0) = -INFINITY;
     for (int i = 0; i < dim; ++i) at(15, i) *= 1e5f;
-    const float scale = tensor_scale(f, 0);
+    const RowScales scales = t.harness.row_scales(0);
     must(t.harness.quantize(0, x));
-    const auto got = must(t.harness.rows(0)), want = encoded_rows(f, x, dim, scale);
+    const auto got = must(t.harness.rows(0)), want = encode_rows(f, x, dim, scales);
     if (axis.is_exact) check_bytes(f, got, want, true, axis.name);
     must(t.harness.set_rows(0, got));
     const auto values = must(t.harness.dequantize(0));
-    const auto mine = decoded_rows(f, got, dim, false, scale), codec = decoded_rows(f, want, dim, false, scale);
+    const auto mine = decoded_rows(f, got, dim, false, scales), codec = decoded_rows(f, want, dim, false, scales);
     int differs = 0;
     for (std::size_t i = 0; i < codec.size(); ++i)
       differs +=
@@ -308,6 +301,10 @@ constexpr Mutation kMutations[] = {
     {"e4m3_tensor", "kernels/reference/reference.cuh", "args.value_scale * rescale_factor / d", "rescale_factor / d"},
     {"e4m3_groups", "formats/write_row.cuh", "f32_from_bf16(bf16_from_f32(rotated[e]))", "rotated[e]"},
     {"e4m3b15_plain", "formats/minifloat_bias15.cuh", "(1u << 19)", "0u"},
+    {"e2m1_over_heads", "formats/head_scales.cuh", "return codes_of<F>(row, i);", "return row.scales;"},
+    {"e2m1_over_heads", "formats/head_scale_rows.cuh", "tensor_scale * head_scale(to)", "tensor_scale"},
+    {"e4m3_per_head", "formats/head_scales.cuh", "tensor_scale * head_scale(from)", "head_scale(from)"},
+    {"e4m3_per_head", "kernels/decode/rare/head_scaled.cuh", "head * side.scales_head_stride", "0"},
     {"trellis2_factor", "formats/trellis.cuh", "if (bit % 8 + kBits > 8)", "if (false)"},
     {"trellis2_factor", "formats/trellis_rows.cuh", "cost[g * kJoins + i] < lowest", "cost[g * kJoins + i] > lowest"},
     {"trellis2_factor", "formats/scale_searches.cuh", "d[e] = mul_rn(d[e], R::kFactor)", "d[e] = d[e]"},
@@ -323,17 +320,21 @@ bool agrees(const std::shared_ptr<Context>& context, const Registry& mutated, co
   const Problem problem = problem_of(f, f, dim, Layout::rows, context->backend()->info().arch);
   const auto program = must(Program::create(context, must(make_reference_program(problem, mutated))));
   KernelHarness harness = must(KernelHarness::make(context, program, problem, {1, kKvHeads, kTokens}));
-  for (const int side : {0, 1}) harness.set_tensor_scale(side, tensor_scale(f, side));
+  if (f.has_tensor_scale())
+    for (const int side : {0, 1}) harness.set_tensor_scale(side, kTensorScale[side]);
+  must(harness.vary_head_scales());
   const std::vector<float> x = rows_of(0, dim);
   must(harness.quantize(0, x));
-  const auto got = must(harness.rows(0)), want = encoded_rows(f, x, dim, tensor_scale(f, 0));
+  const auto got = must(harness.rows(0)), want = encode_rows(f, x, dim, harness.row_scales(0));
   long long differs = 0;
   for (std::size_t i = 0; i < got.size(); ++i) differs += got[i] != want[i];
   if (differs > (axis.is_exact ? 0 : (long long)(got.size()) / 1000)) return false;
-  for (const int side : {0, 1}) must(harness.set_rows(side, encoded_rows(f, x, dim, tensor_scale(f, side))));
   std::vector<double> decoded[2];
-  for (const int side : {0, 1})
-    decoded[side] = decoded_rows(f, encoded_rows(f, x, dim, tensor_scale(f, side)), dim, false, tensor_scale(f, side));
+  for (const int side : {0, 1}) {
+    const auto rows = encode_rows(f, x, dim, harness.row_scales(side));
+    must(harness.set_rows(side, rows));
+    decoded[side] = decode_rows(f, rows, dim, harness.row_scales(side));
+  }
   if (!(relative_error(must(harness.dequantize(0)), decoded[0]) <= 2e-6)) return false;
   Rng rng(3);
   const auto q = rounded_to(Element::f16, rng.normals(std::size_t(2 * kKvHeads * dim)));

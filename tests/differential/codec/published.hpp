@@ -23,23 +23,27 @@ inline void check_published(const std::shared_ptr<Context>& context) {
     problem.layout = Layout::rows;
     problem.arch = *must(registry().require_arch(context->backend()->info().arch, {}));
     problem.id = fmt::format("{}.d{}", name, dim);
+    const int heads = int(published::heads_of(image, 0).size());
     std::vector<float> x;
-    for (int row = 0; row < rows; ++row)
-      for (const std::vector<float>& head : published::heads_of(image, row))
-        x.insert(x.end(), head.begin(), head.end());
-    const int heads = int(x.size()) / dim;
+    for (int head = 0; head < heads; ++head)
+      for (int row = 0; row < rows; ++row) {
+        const std::vector<float> values = published::heads_of(image, row)[std::size_t(head)];
+        x.insert(x.end(), values.begin(), values.end());
+      }
     const ProgramSource source = must(make_reference_program(problem, registry()));
     KernelHarness harness =
-        must(KernelHarness::make(context, must(Program::create(context, source)), problem, {1, 1, heads}));
+        must(KernelHarness::make(context, must(Program::create(context, source)), problem, {1, heads, rows}));
     if (problem.k.has_tensor_scale()) harness.set_tensor_scale(0, image["tensor_scale"]);
+    if (problem.k.has_head_scales()) must(harness.set_head_scales(0, image["head_scales"]));
     must(harness.quantize(0, x, Element::f32));
     const published::Bytes stored = must(harness.rows(0));
     const std::vector<std::size_t> places = published::places_of(image, problem.k);
-    const std::size_t head_bytes = stored.size() / std::size_t(heads);
+    const std::size_t head_bytes = stored.size() / std::size_t(heads * rows);
     for (int row = 0; row < rows; ++row) {
       published::Bytes got;
-      for (int head = row * heads / rows; head < (row + 1) * heads / rows; ++head)
-        for (const std::size_t place : places) got.push_back(stored[std::size_t(head) * head_bytes + place]);
+      for (int head = 0; head < heads; ++head)
+        for (const std::size_t place : places)
+          got.push_back(stored[std::size_t(head * rows + row) * head_bytes + place]);
       const int wrong = published::wrong_bytes(image, row, got);
       CHECK_MESSAGE(wrong == 0, key, ", ", name, ", row ", row, ": ", wrong, " bytes differ");
     }

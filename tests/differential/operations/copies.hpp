@@ -45,6 +45,7 @@ struct Store {
     const auto program = must(Program::create(context, must(make_reference_program(problem, registry))));
     KernelHarness harness = must(KernelHarness::make(context, program, problem, {2, kKvHeads, kTokens}));
     harness.set_tensor_scale(0, end.tensor_scale);
+    must(harness.vary_head_scales());
     return {problem, program, std::move(harness), {}, deal_pages(end.page_tokens, 2, kTokens, 1)};
   }
   CacheCall tokens(int first, float scale) {
@@ -82,10 +83,11 @@ inline Moves scattered() {
 }
 
 inline std::vector<std::uint8_t> converted(const Pair& pair, const Store& from, const Store& to,
-                                           std::span<const std::uint8_t> row) {
+                                           std::span<const std::uint8_t> row, std::size_t number) {
   if (pair.kind == CopyKind::bytes) return {row.begin(), row.end()};
-  const auto values = decode_row(from.problem.k, row, pair.head_dim, false, pair.from.tensor_scale);
-  return encode_row(to.problem.k, std::vector<float>(values.begin(), values.end()), pair.to.tensor_scale);
+  const auto values = decode_row(from.problem.k, row, pair.head_dim, false, from.harness.row_scales(0).of_row(number));
+  return encode_row(to.problem.k, std::vector<float>(values.begin(), values.end()),
+                    to.harness.row_scales(0).of_row(number));
 }
 
 // Counts bytes that are wrong in rows that the call writes, and bytes that were written elsewhere. For a format with a
@@ -98,12 +100,7 @@ inline Differences differences(const std::shared_ptr<Context>& context, const Re
   Store from = Store::make(context, registry, pair.from, pair.head_dim),
         to = Store::make(context, registry, pair.to, pair.head_dim);
   const auto x = heavy_tailed(7, std::size_t(2 * kKvHeads * kTokens * pair.head_dim), pair.head_dim);
-  std::vector<std::uint8_t> rows;
-  for (std::size_t at = 0; at < x.size(); at += std::size_t(pair.head_dim)) {
-    const auto row =
-        encode_row(from.problem.k, std::span(x).subspan(at, std::size_t(pair.head_dim)), pair.from.tensor_scale);
-    rows.insert(rows.end(), row.begin(), row.end());
-  }
+  const auto rows = encode_rows(from.problem.k, x, pair.head_dim, from.harness.row_scales(0));
   must(from.harness.set_rows(0, rows));
   const Moves moves = by_slots ? scattered() : ranges();
   std::vector<int> from_slots;
@@ -121,7 +118,7 @@ inline Differences differences(const std::shared_ptr<Context>& context, const Re
     call.to.tokens.slots = arrays.upload(to_slots), call.to.tokens.slot_type = kv::SlotType::i64;
   }
   const CopyPlan plan = must(plan_copy(side_plan(from.problem, 0), side_plan(to.problem, 0),
-                                       pair.from.tensor_scale == pair.to.tensor_scale,
+                                       pair.kind == CopyKind::bytes || pair.from.tensor_scale == pair.to.tensor_scale,
                                        Program::alignment_of(call, *from.program, *to.program), registry));
   CHECK(std::string(to_string(plan.kind)) == to_string(pair.kind));
   must(from.program->copy(call, *to.program,
@@ -140,7 +137,8 @@ inline Differences differences(const std::shared_ptr<Context>& context, const Re
         const std::size_t line = std::size_t((s * kKvHeads + head) * kTokens);
         is_written[line + std::size_t(target)] = true;
         const auto want =
-            converted(pair, from, to, std::span(rows).subspan((line + std::size_t(source)) * from_row, from_row));
+            converted(pair, from, to, std::span(rows).subspan((line + std::size_t(source)) * from_row, from_row),
+                      line + std::size_t(source));
         found.all += (long long)(row);
         long long in_row = 0;
         for (std::size_t i = 0; i < row; ++i) in_row += got[(line + std::size_t(target)) * row + i] != want[i];
@@ -166,6 +164,11 @@ inline const Pair kPairs[] = {
      {"fp8_e4m3", Layout::rows, 0, Layout::planar, 0.125f},
      CopyKind::rotated},
     {{"q8_0", Layout::rows}, {"q4_0", Layout::planar}, CopyKind::rotated},
+    {{"vllm_fp8_per_head", Layout::planar}, {"vllm_fp8_per_head", Layout::rows}, CopyKind::bytes},
+    {{"vllm_fp8_per_head", Layout::paged, 16, Layout::rows},
+     {"vllm_fp8_per_head", Layout::planar, 0, Layout::planar, 0.125f},
+     CopyKind::rotated},
+    {{"q8_0", Layout::rows}, {"vllm_fp8_per_head", Layout::paged, 16}, CopyKind::rotated},
     {{"fp8_e4m3", Layout::planar, 0, Layout::planar, 0.5f}, {"q4_1", Layout::paged, 16}, CopyKind::rotated},
     {{"iq4_nl", Layout::planar}, {"bf16", Layout::planar}, CopyKind::rotated},
     {{"tbq4_0", Layout::paged, 16}, {"tbq3_0", Layout::planar}, CopyKind::rotated},

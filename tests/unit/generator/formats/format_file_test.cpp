@@ -162,7 +162,9 @@ TEST_CASE("scales: keys that belong to one rule, and roundings that belong to on
         "'search' lists the divisors: there is no other divisor, and no factor");
   CHECK(refusal(name, "by_stored = true", "by_stored = true\ndivision = \"quotient\"") ==
         "with 'search' and 'over' values are multiplied by a reciprocal");
-  CHECK(refusal(name, "over = \"tensor\"", "over = \"head\"") == "over 'head' is not known");
+  CHECK(refusal(name, "over = \"tensor\"", "over = \"group\"") == "over 'group' is not known");
+  CHECK(edited(name, "over = \"tensor\"", "over = \"head\"")->has_head_scales());
+  CHECK(refusal(name, "over = \"tensor\"", "per = \"head\"") == "'per' belongs to rule = \"tensor\"");
   CHECK(refusal("vllm_ultraquant_v", "factor = 0.156", "factor = 0.156\ndivisor = 6") ==
         "'factor' is above 0, and there is no divisor beside it");
   CHECK(refusal("q4_0", "divisor = -8", "divisor = -8\nfactor = 2") ==

@@ -17,7 +17,6 @@ TEST_CASE("formats write the bytes of published writers, and read what their rea
   for (const Json& image : file()["images"]) {
     const std::string key = image["key"], name = image["format"], domain = image["domain"];
     const int dim = image["head_dim"];
-    const float scale = image["tensor_scale"];
     CAPTURE(key);
     CAPTURE(name);
     const Format f = test::must(test::registry().format_for(name, dim, {}));
@@ -26,7 +25,9 @@ TEST_CASE("formats write the bytes of published writers, and read what their rea
       CAPTURE(row);
       Bytes got;
       std::vector<double> decoded;
+      int number = 0;
       for (const std::vector<float>& head : heads_of(image, row)) {
+        const float scale = scale_of(image, number++);
         const Bytes stored = encode_row(f, head, scale);
         for (const std::size_t place : places) got.push_back(stored[place]);
         const std::vector<double> values = decode_row(f, stored, dim, domain == "rotated", scale);

@@ -330,6 +330,83 @@ TEST_CASE("numbers are checked as the types that kernels use, and outputs overla
   CHECK(contains(s.error.message, "bundle_bytes[0] is NULL"));
 }
 
+TEST_CASE("a scale for each KV head: copies that keep the bytes or convert them, and what is refused") {
+  constexpr const char* kSpec =
+      "[k]\nformat = \"vllm_fp8_per_head\"\n[v]\nformat = \"vllm_fp8_per_head\"\n[attention]\nhead_dim = 64\n"
+      "q_heads_per_kv = 1\nq_type = \"f32\"\n[cache]\nlayout = \"rows\"\n";
+  constexpr int kHeads = 2;
+  Session s;
+  s.ok(s.program.open(s.context, kSpec, nullptr, nullptr, s.error));
+  auto info = sized<kvjit_side_info>();
+  s.ok(kvjit_program_side(s.program.get(), KVJIT_K, &info, &s.error));
+  CHECK(info.has_head_scales == 1);
+  kvjit_side cache, other;
+  size_t bytes = 0;
+  s.ok(kvjit_cache_layout(s.program.get(), KVJIT_K, 1, kHeads, kTokens, nullptr, &cache, &bytes, &s.error));
+  const auto memory = s.upload(std::vector<float>(bytes / sizeof(float))),
+             to_memory = s.upload(std::vector<float>(bytes / sizeof(float)));
+  s.ok(kvjit_cache_layout(s.program.get(), KVJIT_K, 1, kHeads, kTokens, memory.get(), &cache, &bytes, &s.error));
+  CHECK(cache.codes == memory.get());
+  CHECK(cache.scales == nullptr);
+  CHECK(cache.scales_head_stride == sizeof(float));
+  const auto scales = s.upload({0.5f, 0.03125f}), others = s.upload({0.25f, 0.125f}),
+             zeros = s.upload(std::vector<float>(kHeads * kTokens * kHeadDim)),
+             x = s.upload(normal(kTokens * kHeads * kHeadDim, 9));
+  const auto codec_call = [&](const kvjit_side& side, const kvjit::api::Memory& rows) {
+    auto codec = sized<kvjit_codec_call>();
+    codec.x = {rows.get(), 0, kHeads * kHeadDim, kHeadDim}, codec.x_type = KVJIT_F32, codec.cache = side;
+    codec.sequences = 1, codec.heads = kHeads, codec.tokens = kTokens;
+    return codec;
+  };
+  const auto refused = [&](const kvjit_side& side, const char* message) {
+    const auto call = codec_call(side, x);
+    CHECK(kvjit_quantize(s.program.get(), KVJIT_K, &call, &s.error) == KVJIT_BAD_INPUT);
+    INFO(s.error.message);
+    CHECK(contains(s.error.message, message));
+  };
+  refused(cache, "k.scales is a null pointer; vllm_fp8_per_head has a scale for each KV head");
+  cache.scales = scales.get();
+  other = cache, other.scales = static_cast<char*>(scales.get()) + 2;
+  refused(other, "k.scales is 2 bytes past a multiple of 4");
+  other = cache, other.scales_head_stride = 6;
+  refused(other, "k.scales: head stride 6; the scales of heads need a multiple of 4");
+  other = cache, other.scales_token_stride = 4;
+  refused(other, "k.scales: token stride 4; the scales of heads need 0");
+  const auto stored = codec_call(cache, x);
+  s.ok(kvjit_quantize(s.program.get(), KVJIT_K, &stored, &s.error));
+
+  // Both copies have the values of the first cache.
+  const auto values = [&](const kvjit_side& side) {
+    const auto rows = s.memory(zeros.bytes());
+    const auto call = codec_call(side, rows);
+    s.ok(kvjit_dequantize(s.program.get(), KVJIT_K, &call, &s.error));
+    return s.download(rows);
+  };
+  const std::vector<float> want = values(cache);
+  for (const auto* to_scales : {&scales, &others}) {
+    auto from = sized<kvjit_cache_tokens>(), to = sized<kvjit_cache_tokens>();
+    from.cache = to.cache = cache;
+    to.cache.codes = to_memory.get(), to.cache.scales = to_scales->get();
+    auto copy = sized<kvjit_copy_call>();
+    copy.from = &from, copy.to = &to, copy.sequences = 1, copy.heads = kHeads, copy.tokens = kTokens;
+    auto report = sized<kvjit_copy_report>();
+    s.ok(kvjit_copy(s.program.get(), KVJIT_K, s.program.get(), KVJIT_K, &copy, &report, &s.error));
+    CHECK(report.kind == (to_scales == &scales ? KVJIT_COPY_BYTES : KVJIT_COPY_ROTATED));
+    const std::vector<float> got = values(to.cache);
+    double error = 0, norm = 0;
+    for (std::size_t i = 0; i < got.size(); ++i)
+      error += std::pow(got[i] - want[i], 2), norm += double(want[i]) * want[i];
+    CHECK(error <= (to_scales == &scales ? 0 : 1e-3) * norm);
+  }
+
+  // One scale in device memory for all heads: stride 0.
+  kvjit_side same = cache;
+  same.scales_head_stride = 0;
+  const std::vector<float> broadcast = values(same);
+  CHECK(std::equal(broadcast.begin(), broadcast.begin() + kHeadDim, want.begin()));
+  CHECK(broadcast[kHeadDim] == 16 * want[kHeadDim]);
+}
+
 TEST_CASE("the largest window and the largest position offsets: every token is seen, or one, or none") {
   const auto with_window = [](const std::string& window) {
     std::string toml = spec("none", "planar");

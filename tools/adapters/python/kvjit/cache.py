@@ -33,7 +33,7 @@ def _layout(program, side, sequences, heads, capacity, base):
 class _Base(Closable):
     """What both caches share: the memory, and K and V as the library takes them."""
 
-    def __init__(self, program, sequences, kv_heads, capacity, memory, scales):
+    def __init__(self, program, sequences, kv_heads, capacity, memory, scales, head_scales):
         if min(sequences, kv_heads, capacity) < 1:
             raise errors.ArrayError("sequences, KV heads and tokens of a cache are at least 1 each")
         if program.token_heads and program.token_heads != kv_heads:
@@ -55,8 +55,28 @@ class _Base(Closable):
                 raise errors.ArrayError(f"the memory of {side} is not dense")
             self._memory.append(view)
             self._sides[side] = _layout(program, side, sequences, kv_heads, capacity, view.data)[0]
+        self._take_head_scales(head_scales)
         self.nbytes = sum(sizes)
         self._owned = program._open()
+
+    def _take_head_scales(self, head_scales):
+        """Makes the sides point at the scales of KV heads, where formats have them."""
+        for side, given in zip(SIDES, head_scales):
+            name = f"{side}_head_scales"
+            if not getattr(self.program, side).has_head_scales:
+                if given is not None:
+                    raise errors.UsageError(f"{name} for a format that has no scale for each KV head")
+                continue
+            if given is None:
+                raise errors.UsageError(f"{name} is missing: the format has a scale for each KV head")
+            view = arrays.check(given, name, shape=[None], dtypes=["f32"], device=self.program.device)
+            if view.shape[0] not in (1, self.kv_heads):
+                raise errors.ArrayError(f"{name} has {view.shape[0]} scales; 1 or {self.kv_heads} are possible")
+            own = _abi.Side.from_buffer_copy(self._sides[side])
+            own.scales, own.scales_sequence_stride, own.scales_token_stride = view.data, 0, 0
+            own.scales_head_stride = 4 * view.strides[0] if view.shape[0] > 1 else 0
+            self._memory.append(view)
+            self._sides[side] = own
 
     @staticmethod
     def _sizes(program, sequences, kv_heads, capacity):
@@ -89,6 +109,8 @@ class Cache(_Base):
         sequences, kv_heads, capacity: sizes; capacity counts tokens of a sequence.
         memory: two arrays of bytes, for K and for V, at least `Cache.sizes(...)` long; None: allocated.
         k_tensor_scale, v_tensor_scale: of formats with one scale for the whole tensor (fp8): value = number * scale.
+        k_head_scales, v_head_scales: of formats with a scale for each KV head (vllm_fp8_per_head): float32 [kv_heads],
+            or [1] for all heads, on the program's device. Calls read what they hold then.
 
     Attributes:
         tokens: how many tokens of each sequence `append` has stored. It may be set, e.g. to 0 to start again.
@@ -97,10 +119,12 @@ class Cache(_Base):
 
     def __init__(self, program: Program, *, sequences: int = 1, kv_heads: int, capacity: int,
                  memory: tuple[ArrayLike, ArrayLike] | None = None, k_tensor_scale: float = 1.0,
-                 v_tensor_scale: float = 1.0):
+                 v_tensor_scale: float = 1.0, k_head_scales: ArrayLike | None = None,
+                 v_head_scales: ArrayLike | None = None):
         if program.is_paged:
             raise errors.UsageError("the program has layout paged; PagedCache is its cache")
-        super().__init__(program, sequences, kv_heads, capacity, memory, (k_tensor_scale, v_tensor_scale))
+        super().__init__(program, sequences, kv_heads, capacity, memory, (k_tensor_scale, v_tensor_scale),
+                         (k_head_scales, v_head_scales))
         self.sequences, self.tokens = sequences, 0
 
     @staticmethod
@@ -120,10 +144,12 @@ class PagedCache(_Base):
 
     def __init__(self, program: Program, *, pages: int, kv_heads: int,
                  memory: tuple[ArrayLike, ArrayLike] | None = None, k_tensor_scale: float = 1.0,
-                 v_tensor_scale: float = 1.0):
+                 v_tensor_scale: float = 1.0, k_head_scales: ArrayLike | None = None,
+                 v_head_scales: ArrayLike | None = None):
         if not program.is_paged:
             raise errors.UsageError("the program's layout is not paged; Cache is its cache")
-        super().__init__(program, 1, kv_heads, pages * program.page_tokens, memory, (k_tensor_scale, v_tensor_scale))
+        super().__init__(program, 1, kv_heads, pages * program.page_tokens, memory, (k_tensor_scale, v_tensor_scale),
+                         (k_head_scales, v_head_scales))
         self.pages = pages
 
     @staticmethod
@@ -133,7 +159,8 @@ class PagedCache(_Base):
 
     @classmethod
     def over(cls, program: Program, k: ArrayLike, v: ArrayLike, *, k_tensor_scale: float = 1.0,
-             v_tensor_scale: float = 1.0) -> PagedCache:
+             v_tensor_scale: float = 1.0, k_head_scales: ArrayLike | None = None,
+             v_head_scales: ArrayLike | None = None) -> PagedCache:
         """A cache over pages that an engine lays out, for page_layout = "rows".
 
         Args:
@@ -157,5 +184,6 @@ class PagedCache(_Base):
             raise errors.ArrayError(f"pages of K are {list(made._memory[0].shape)}, those of V "
                                     f"{list(made._memory[1].shape)}")
         made.pages, _, made.kv_heads, _ = made._memory[0].shape
+        made._take_head_scales((k_head_scales, v_head_scales))
         made.capacity, made.nbytes = made.pages * program.page_tokens, 0  # the memory is the engine's
         return made

@@ -37,13 +37,14 @@ class Kernel:
 @dataclasses.dataclass(frozen=True)
 class Side:
     """One side of the cache: its format, and the bytes of one (token, KV head). Layout rows has `row_bytes`; layout
-    planar has `code_row_bytes` and `scale_row_bytes`."""
+    planar has `code_row_bytes` and `scale_row_bytes`. `has_head_scales`: a cache needs a scale for each KV head."""
     format: str
     is_rotated: bool
     bits_per_value: float
     row_bytes: int
     code_row_bytes: int
     scale_row_bytes: int
+    has_head_scales: bool
 
 
 class Program(Closable):
@@ -116,7 +117,7 @@ class Program(Closable):
         info = sized(_abi.SideInfo)
         call(functions.kvjit_program_side, self._open(), number, c.byref(info))
         members = contexts.struct_dict(info)
-        return Side(**(members | {"is_rotated": bool(members["is_rotated"])}))
+        return Side(**(members | {name: bool(members[name]) for name in ("is_rotated", "has_head_scales")}))
 
     @property
     def is_paged(self) -> bool:

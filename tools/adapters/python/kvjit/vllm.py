@@ -66,8 +66,17 @@ def _cache(program, key_cache, value_cache, scales):
         if key_cache.shape[-1] < k_bytes + v_bytes:
             raise errors.ArrayError(f"a slot of {key_cache.shape[-1]} bytes; K and V take {k_bytes + v_bytes}")
         key_cache, value_cache = key_cache[..., :k_bytes], key_cache[..., k_bytes:k_bytes + v_bytes]
-    return caches.PagedCache.over(program, _bytes(key_cache), _bytes(value_cache), k_tensor_scale=scales[0],
-                                  v_tensor_scale=scales[1])
+    kinds = ["head_scales" if getattr(program, side).has_head_scales else "tensor_scale" for side in "kv"]
+    return caches.PagedCache.over(program, _bytes(key_cache), _bytes(value_cache),
+                                  **{f"{side}_{kind}": scale for side, kind, scale in zip("kv", kinds, scales)})
+
+
+def _scaled_formats(formats, scales):
+    """The formats of fp8 whose scales are in device memory, if they are."""
+    in_memory = [isinstance(scale, torch.Tensor) for scale in scales]
+    if any(in_memory) and formats != ("fp8_e4m3",) * 2:
+        raise errors.UnsupportedError("scales as tensors are served for fp8 (fp8_e4m3)", ["numbers are for all types"])
+    return tuple("vllm_fp8_per_head" if one else name for one, name in zip(in_memory, formats))
 
 
 def _bytes(x):
@@ -80,7 +89,7 @@ def _store(key, value, key_cache, value_cache, slot_mapping, kv_cache_dtype, sca
     tokens = slot_mapping.shape[0]
     if tokens == 0:
         return
-    formats = _formats(kv_cache_dtype, key.dtype, key.device)
+    formats = _scaled_formats(_formats(kv_cache_dtype, key.dtype, key.device), scales)
     spec = _spec(formats, key.shape[2], key_cache.shape[1], 1, key.dtype, True, (), 0, 0.0)
     cache = _cache(operators.program_of(spec, key.device), key_cache, value_cache, scales)
     operations.append(cache, key[None, :tokens], value[None, :tokens], slots=slot_mapping[None],
@@ -95,7 +104,8 @@ def reshape_and_cache_flash(key, value, key_cache, value_cache, slot_mapping, kv
         key_cache, value_cache: [blocks, block_size, kv_heads, head_size] of the cache's type, or bytes of it.
         slot_mapping: int64 [tokens].
         kv_cache_dtype: "auto", "float16", "bfloat16", "fp8", "fp8_e4m3" or "fp8_e5m2".
-        k_scale, v_scale: numbers (vLLM: layer._k_scale_float): value = stored number * scale.
+        k_scale, v_scale: numbers (vLLM: layer._k_scale_float): value = stored number * scale. Of fp8 also float32
+            tensors, [1] or [kv_heads] (vLLM: layer._k_scale).
     """
     _store(key, value, key_cache, value_cache, slot_mapping, kv_cache_dtype, (k_scale, v_scale))
 
@@ -141,6 +151,7 @@ def paged_attention(output, query, key_cache, value_cache, block_table, seq_lens
         query_start_loc: int32 [requests + 1], as cu_seqlens.
         max_query_len, max_seq_len: host numbers, at least the largest of the batch.
         scale: factor of the scores.
+        k_scale, v_scale: as in reshape_and_cache_flash.
         sliding_window: tokens that a query sees, its own included; None or 0: all.
         workspace: bytes of the caller's, zeros at first; a CUDA graph needs one that stays. None: one for each stream.
     """
@@ -152,7 +163,7 @@ def paged_attention(output, query, key_cache, value_cache, block_table, seq_lens
     features = [] if is_decode else ["causal"]
     features += ["alibi"] if alibi_slopes is not None else []
     features += ["sinks"] if sinks is not None else []
-    formats = _formats(kv_cache_dtype, query.dtype, query.device)
+    formats = _scaled_formats(_formats(kv_cache_dtype, query.dtype, query.device), (k_scale, v_scale))
     spec = _spec(formats, head_size, block_size, heads // kv_heads, query.dtype, is_decode, tuple(features),
                  sliding_window or 0, float(logits_soft_cap or 0))
     program = operators.program_of(spec, query.device)

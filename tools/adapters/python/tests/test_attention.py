@@ -46,6 +46,21 @@ def test_decode(device, rng, formats, layout):
     assert error(out.numpy(), attention(q, k, v)[0]) < 0.3
 
 
+@pytest.mark.parametrize("layout", ["planar", "rows"])
+def test_a_scale_for_each_head(device, rng, layout):
+    spec = kvjit.Spec(k="vllm_fp8_per_head", v="kv8", head_dim=128, q_heads_per_kv=2, layout=layout)
+    program = kvjit.Program(spec, device)
+    assert program.k.has_head_scales and not program.v.has_head_scales
+    scales = np.array([0.02, 1.5], np.float32)
+    k, v, q = draw(rng, 1, 70, 2, 128), draw(rng, 1, 70, 2, 128), draw(rng, 1, 1, 4, 128)
+    cache = kvjit.Cache(program, kv_heads=2, capacity=128, k_head_scales=on(program, scales))
+    kvjit.append(cache, on(program, k), on(program, v))
+    held = stored(cache, "k", k.shape)
+    assert error(held, k) < 0.04  # of E4M3
+    want, _ = attention(q, held, stored(cache, "v", v.shape))
+    assert error(kvjit.attention(cache, on(program, q)).numpy(), want) < LIMIT
+
+
 def test_lengths_mask_and_lse(device, rng):
     spec = kvjit.Spec(k="q8_0", v="q8_0", head_dim=64, q_heads_per_kv=2, features=["mask", "lse"])
     program = kvjit.Program(spec, device)

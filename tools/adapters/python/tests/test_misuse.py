@@ -103,6 +103,21 @@ def test_what_belongs_to_other_specs(program, cache):
         kvjit.attention(cache, q, lse=array(program, 2, 1, 4, dtype="f32"))
 
 
+def test_scales_of_heads(device):
+    scaled = kvjit.Program(kvjit.Spec(k="vllm_fp8_per_head", v="kv4", head_dim=128), device)
+    plain = kvjit.Program(kvjit.Spec(k="kv4", v="kv4", head_dim=128), device)
+    ones = np.ones(3, np.float32)
+    with pytest.raises(kvjit.UsageError, match="k_head_scales is missing"):
+        kvjit.Cache(scaled, kv_heads=2, capacity=64)
+    with pytest.raises(kvjit.UsageError, match="v_head_scales for a format that has no scale for each KV head"):
+        kvjit.Cache(plain, kv_heads=2, capacity=64, v_head_scales=array(plain, 2, dtype="f32"))
+    with pytest.raises(kvjit.ArrayError, match="k_head_scales has 3 scales; 1 or 2 are possible"):
+        kvjit.Cache(scaled, kv_heads=2, capacity=64, k_head_scales=array(scaled, 3, dtype="f32"))
+    if device != "cpu":
+        with pytest.raises(kvjit.ArrayError):
+            kvjit.Cache(scaled, kv_heads=2, capacity=64, k_head_scales=ones)
+
+
 def test_closed(device):
     context = kvjit.Context(device)
     program = kvjit.Program(SPEC, context=context)

@@ -66,7 +66,8 @@ def tensor(device, order, width, dtype=torch.uint8):
 
 def held(batch, cache_dtype, key_cache, value_cache, scales=(1.0, 1.0)):
     """What the cache holds of all tokens."""
-    spec = kv._spec(kv._formats(cache_dtype, batch.dtype, batch.k.device), DIM, BLOCK, 1, batch.dtype, True, (), 0, 0.0)
+    formats = kv._scaled_formats(kv._formats(cache_dtype, batch.dtype, batch.k.device), scales)
+    spec = kv._spec(formats, DIM, BLOCK, 1, batch.dtype, True, (), 0, 0.0)
     cache = kv._cache(kvjit.torch.program_of(spec, batch.device), key_cache, value_cache, scales)
     return [kvjit.read(cache, side, torch.empty_like(batch.k)[None], slots=batch.slot_mapping[None])[0]
             for side in "kv"]
@@ -98,6 +99,24 @@ def test_a_cache_of_keys_and_one_of_values(device, cache_dtype, stored, scales, 
     assert error(out.double().cpu().numpy(), want) < 2e-3
     if cache_dtype == "auto":
         assert torch.equal(key_cache.reshape(-1, KV_HEADS, DIM)[batch.slot_mapping], batch.k)
+
+
+@pytest.mark.parametrize("heads", [1, KV_HEADS])
+def test_fp8_with_scales_in_device_memory(device, heads):
+    batch = Batch(device)
+    key_cache, value_cache = (tensor(device, "NHD", DIM) for _ in range(2))
+    scales = [torch.tensor(values[:heads], device=device) for values in ([0.02, 0.5], [0.03, 0.007])]
+    kv.reshape_and_cache_flash(batch.k, batch.v, key_cache, value_cache, batch.slot_mapping, "fp8", *scales)
+    for x, cache, scale in ((batch.k, key_cache, scales[0]), (batch.v, value_cache, scales[1])):
+        want = (x.float() / scale.reshape(1, -1, 1)).clamp(-448, 448).to(torch.float8_e4m3fn).view(torch.uint8)
+        assert torch.equal(cache.reshape(-1, KV_HEADS, DIM)[batch.slot_mapping], want)
+    out = batch.attend(key_cache, value_cache, "fp8", k_scale=scales[0], v_scale=scales[1])
+    want = batch.expected(*held(batch, "fp8", key_cache, value_cache, scales))
+    assert error(out.double().cpu().numpy(), want) < 2e-3
+    # Values follow scales that change in place, as those of a CUDA graph do.
+    scales[1] *= 2
+    out = batch.attend(key_cache, value_cache, "fp8", k_scale=scales[0], v_scale=scales[1])
+    assert error(out.double().cpu().numpy(), 2 * want) < 2e-3
 
 
 def test_steps_windows_and_softcap(device):
@@ -133,6 +152,9 @@ def test_refusals(device):
         kv.turboquant_store(batch.k, batch.v, cache, batch.slot_mapping, "octave_k3v4")
     with pytest.raises(kvjit.ArrayError, match="a slot of 134 bytes; K and V take 196"):
         kv.turboquant_store(batch.k, batch.v, cache, batch.slot_mapping, "turboquant_k8v4")
+    scale = torch.ones(1, device=device)
+    with pytest.raises(kvjit.UnsupportedError, match="scales as tensors are served for fp8"):
+        kv.reshape_and_cache_flash(batch.k, batch.v, cache, cache, batch.slot_mapping, "fp8_e5m2", scale, scale)
     with pytest.raises(kvjit.ArrayError, match="workspace"):
         batch.attend(cache, None, "turboquant_4bit_nc", workspace=torch.zeros(8, dtype=torch.uint8, device=device))
 
