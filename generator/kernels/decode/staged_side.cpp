@@ -130,13 +130,13 @@ Result<SectionPlan> segment_section(const SidePlan& side, std::size_t index, int
 }
 
 // Whether V can be loaded by ldmatrix: the codes that eight lanes read of a token are one chunk of 16 bytes, without
-// scales, which multiply the probabilities.
+// scales, which multiply the probabilities: a token has one.
 bool are_matrices(const SidePlan& side) {
   if (!side.is_planar || side.sections.size() != 1) return false;
   const SectionPlan& section = side.sections[0];
   const LaneReads& reads = section.reads;
-  if (section.code_lane_bits != 4 || !reads.is_joined || reads.blocks > 1 || reads.groups > 1 ||
-      reads.reads_per_group > 1)
+  if (section.code_lane_bits != 4 || section.use != ScaleUse::by_group || !reads.is_joined || reads.blocks > 1 ||
+      reads.groups > 1 || reads.reads_per_group > 1)
     return false;
   const FieldRead& plane = reads.planes[0];
   return plane.lane_bits == 16 && plane.at == 0 && side.row_bytes % 16 == 0;

@@ -40,9 +40,10 @@ std::string team_of(const Case& test, const char* arch) {
 TEST_CASE("many query rows by warpgroups") {
   check_rows({{"kv4", "kv4", 128, 8, 8, Layout::planar, true},
               {"kv4", "tbq4_0", 128, 8, 4, Layout::rows, true},
-              {"f16", "f16", 128, 8, 3, Layout::planar, true},       // 24 query rows: one block of columns is empty
-              {"q8_0", "q4_0", 128, 7, 5, Layout::rows, true},       // one scale for 32 values
-              {"tbq3_0", "q4_1", 256, 4, 8, Layout::planar, false},  // minima, which are added to each value
+              {"f16", "f16", 128, 8, 3, Layout::planar, true},          // 24 query rows: one block of columns is empty
+              {"q8_0", "q4_0", 128, 7, 5, Layout::rows, true},          // one scale for 32 values
+              {"q8_0", "vllm_nvfp4", 128, 8, 8, Layout::planar, true},  // V of one block a head, a scale for 16 values
+              {"tbq3_0", "q4_1", 256, 4, 8, Layout::planar, false},     // minima, which are added to each value
               {"amesianx_tbqp3_1", "amesianx_tbqp3_1", 128, 4, 8, Layout::planar, true}},  // residual signs
              kWarpgroupArch);
 }
