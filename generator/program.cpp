@@ -23,6 +23,7 @@ SideInfo side_info(const Format& f, int head_dim) {
   info.is_transformed = f.is_transformed();
   info.has_tensor_scale = f.has_tensor_scale();
   info.has_head_scales = f.has_head_scales();
+  info.swizzles_scales = f.swizzles_scales;
   info.rotated_dim = f.rotated_dim(head_dim), info.stored_dim = f.stored_dim(head_dim);
   info.row_bytes = blocks * f.block_bytes;
   info.code_row_bytes = blocks * f.code_bytes;

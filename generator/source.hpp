@@ -86,6 +86,7 @@ struct SideInfo {
   int stored_dim = 0;             // values of a row that dequantize with keep_rotated writes
   bool has_tensor_scale = false,  // the caller gives one scale for the whole tensor
       has_head_scales = false;    // the caller gives one scale for each KV head, in CacheSide::scales
+  bool swizzles_scales = false;   // pages: scales stand in pieces of four tokens
   bool stays_rotated = false;     // prefill in two passes: halves are in the rotated domain
 };
 

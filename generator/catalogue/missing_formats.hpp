@@ -15,7 +15,7 @@ inline constexpr MissingFormat kMissingFormats[] = {
     {"octave_k3v3", "vLLM 0.33", "rotated segments of K, and a reader of V's planes of single bits",
      "ops/rocm_octave.py"},
     {"octave_k3v3_compact", "vLLM 0.33", "a reader of V's planes of single bits", "ops/rocm_octave.py"},
-    {"nvfp4 pages of SM100", "vLLM 0.33", "a swizzle of V's scale plane",
+    {"nvfp4 pages of SM100, NHD", "vLLM 0.33", "swizzled scales of tokens that are not dense (v.swizzle is for HND)",
      "csrc/libtorch_stable/nvfp4_kv_cache_kernels.cu"},
     {"fp8_inc", "vLLM 0.33", "its definition is not public", "config/cache.py"},
     {"q8_KV", "ik_llama.cpp", "one scale for a row of all heads", "ggml/src/ggml-quants.c"},

@@ -14,8 +14,9 @@ Result<Format> resolve_side(const SideSpec& side, const Spec& spec, const std::s
     KV_CHECK(registry.format(side.format, spec.where(key + ".format")));
     return registry.format_for(side.format, spec.dim_of(key), spec.where_of_dim(key));
   };
-  if (!side.calibration) return uncalibrated();
   KV_TRY(format, uncalibrated());
+  if (side.swizzles_scales) format.swizzles_scales = true, format.name += ".4x4";
+  if (!side.calibration) return {std::move(format)};
   const Where where = spec.where(key + ".calibration");
   KV_TRY(calibration, registry.calibration(*side.calibration, where));
   KV_CHECK(check_calibration(*calibration, spec.dim_of(key), where));

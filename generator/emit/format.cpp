@@ -157,6 +157,7 @@ void write_whole_format(Writer& w, const Format& f, int head_dim, const std::str
     w.line("  static constexpr int kScaleAt = {};", places.of(*f.field(FieldKind::scale)));
     w.line("  using Number = {};", number_type(f.scale));
     if (!has_scale_rows(f)) write_flag(w, "kHasUnalignedScales", bytes_of(f.scale.type) > row_unit);
+    write_flag(w, "kSwizzlesScales", f.swizzles_scales);
     if (has_scale_rows(f)) w.line("  static constexpr int kScaleRows = {};", f.field(FieldKind::scale)->rows);
   }
   if (f.has_zero_point())
@@ -220,6 +221,7 @@ void format_fragments(Writer& w, const Format& f, bool is_written) {
     w.fragment("formats/roundings.cuh");
   if (f.codes().is_trellis()) w.fragment(is_written ? "formats/trellis_rows.cuh" : "formats/trellis.cuh");
   if (is_written && has_rare_scale(f.scale)) w.fragment("formats/scale_searches.cuh");
+  if (f.swizzles_scales) w.fragment("formats/swizzled_scales.cuh");
   if (f.has_head_scales()) w.fragment(is_written ? "formats/head_scale_rows.cuh" : "formats/head_scales.cuh");
   if (f.codes().is_bias15()) w.fragment("formats/minifloat_bias15.cuh");
   if (f.has_zero_point()) w.fragment(is_written ? "formats/zero_points.cuh" : "formats/zero_point_rows.cuh");

@@ -19,6 +19,7 @@ struct SideSpec {
   std::optional<std::string> scale;        // of kInlineScales; default: "corrected_norm", or "amax" if uniform
   std::optional<std::string> rotation;     // "none" (default), or a name of specs/rotations
   std::optional<std::string> calibration;  // a name of specs/calibrations
+  bool swizzles_scales = false;            // pages of planes: scales stand in pieces of four tokens
   bool in_keys = false;                    // V only: its rows are the first channels of K's rows, in K's memory
   std::map<std::string, Where> key_where;  // where each key stands, for diagnostics of later stages
 };

@@ -78,6 +78,32 @@ Result<void> check_head_scales(const Problem& problem, const Spec& spec) {
   return {};
 }
 
+// Whether a head is one block with nothing but codes and a multiple of four scales of one byte.
+bool has_scales_to_swizzle(const Format& f, int head_dim) {
+  if (!f.has_scale() || f.has_segments() || f.has_residual() || f.has_minimum() || f.stored_mask > 0) return false;
+  const int scales = f.block / f.scale.group;
+  return bytes_of(f.scale.type) == 1 && f.scale_bytes == scales && scales % 4 == 0 && !f.scale.renormalise &&
+         f.stored_dim(head_dim) == f.block && f.field(FieldKind::scale)->rows == 1;
+}
+
+// Scales that are swizzled 4 x 4 in pages.
+Result<void> check_swizzle(const Problem& problem, const Spec& spec, int side) {
+  const SideSpec& wanted = side == 0 ? spec.k : spec.v;
+  if (!wanted.swizzles_scales) return {};
+  const std::string key = side == 0 ? "k.swizzle" : "v.swizzle";
+  const auto refuse = [&](const std::string& what, std::string possible) -> Result<void> {
+    return fail(Code::unsupported, key + " " + what, spec.where(key), {std::move(possible)});
+  };
+  if (problem.page_tokens < 16 || !problem.is_planar())
+    return refuse("without pages of planes of at least 16 tokens",
+                  "layout = \"paged\", page_tokens = 16 and page_layout = \"planar\" work");
+  if (!has_scales_to_swizzle(side == 0 ? problem.k : problem.v, problem.dim(side)))
+    return refuse(fmt::format("of '{}', whose head is not one block with a multiple of four scales of one byte",
+                              wanted.format.empty() ? "inline numbers" : wanted.format),
+                  "vllm_nvfp4 works");
+  return {};
+}
+
 // Lanes of a warp take 32 values of a row at a time, so heads are multiples of 32. Formats without blocks (f16, bf16,
 // f32) may have other heads, if a row is a multiple of the 16 bytes of a copy of decode.
 Result<void> check_lanes(const Format& format, const Spec& spec, const char* key) {
@@ -150,6 +176,7 @@ Result<Problem> resolve(const Spec& spec, const Registry& registry, const std::s
   problem.values_in_keys = spec.v.in_keys;
   KV_CHECK(check_in_keys(problem, spec));
   KV_CHECK(check_head_scales(problem, spec));
+  for (const int side : {0, 1}) KV_CHECK(check_swizzle(problem, spec, side));
   problem.id = problem_id(problem);
   return problem;
 }

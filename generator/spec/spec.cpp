@@ -251,14 +251,16 @@ SideSpec read_side(schema::Table& table) {
   table.read("rotation", side.rotation);
   table.read("calibration", side.calibration);
   table.read("in_keys", side.in_keys);
+  table.read("swizzle", side.swizzles_scales, schema::Names<bool>{{true, "4x4"}});
   if (side.block && !schema::is_power_of_two(*side.block))
     table.complain(table.where("block"),
                    fmt::format("block must be a power of two, {}..{}", schema::kBlock.low, schema::kBlock.high));
-  for (const char* key : {"format", "bits", "block", "codebook", "scale", "rotation", "calibration", "in_keys"}) {
+  for (const char* key :
+       {"format", "bits", "block", "codebook", "scale", "rotation", "calibration", "in_keys", "swizzle"}) {
     if (!table.find(key)) continue;
     side.key_where[key] = table.where(key);
     if (table.find("format") && key != std::string_view("format") && key != std::string_view("calibration") &&
-        key != std::string_view("in_keys"))
+        key != std::string_view("in_keys") && key != std::string_view("swizzle"))
       table.complain(
           table.find(key)->key_where, fmt::format("'{}' together with 'format'", key),
           {"a format states all its numbers: keep the format, or bits, block, codebook, scale and rotation"});

@@ -148,6 +148,9 @@ Result<void> check_planes(const ProgramSource& source, const SideInfo& info, con
   for (const Plane& plane : planes) {
     if (plane.row_bytes == 0) continue;
     const MemoryName what(name, plane.name);
+    if (info.swizzles_scales && &plane != &planes[0] && plane.token_stride != plane.row_bytes)
+      return refuse(fmt::format("{}: token stride {}; swizzled scales of a head are dense in a page: {} bytes a token",
+                                what.text(), plane.token_stride, plane.row_bytes));
     if (source.page_tokens > 0) {
       KV_CHECK(check_page(source, what, plane.data, plane.row_bytes, &plane != &planes[0],
                           {plane.sequence_stride, plane.head_stride, plane.token_stride}, heads));

@@ -41,16 +41,21 @@ struct Case {
   bool has_checks = false;
   bool is_varlen = false;  // query_length = "any", and the member is the most
   Element q_type = Element::f16;
-  bool is_in_keys = false;  // V is in K's rows
+  bool is_in_keys = false;           // V is in K's rows
+  bool has_swizzled_values = false;  // pages of planes: V's scales are swizzled
 
   std::string toml() const {
     return fmt::format(
                "[k]\nformat = \"{}\"\n[v]\nformat = \"{}\"\n{}[attention]\nhead_dim_k = {}\nhead_dim_v = "
                "{}\nq_type = \"{}\"\nq_heads_per_kv = {}\n{}query_length = {}\nfeatures = [{}]\n[cache]\nlayout = "
                "\"{}\"\n",
-               k, v, is_in_keys ? "in_keys = true\n" : "", head_dim, head_dim_v ? head_dim_v : head_dim,
-               to_string(q_type), gqa, is_varlen ? "query_length = \"any\"\nmax_" : "", query_length,
-               is_causal ? "\"causal\"" : "", to_string(layout)) +
+               k, v,
+               is_in_keys            ? "in_keys = true\n"
+               : has_swizzled_values ? "swizzle = \"4x4\"\n"
+                                     : "",
+               head_dim, head_dim_v ? head_dim_v : head_dim, to_string(q_type), gqa,
+               is_varlen ? "query_length = \"any\"\nmax_" : "", query_length, is_causal ? "\"causal\"" : "",
+               to_string(layout)) +
            (page_tokens > 0
                 ? fmt::format("page_tokens = {}\npage_layout = \"{}\"\n", page_tokens, to_string(page_layout))
                 : "") +
@@ -62,9 +67,10 @@ struct Case {
     return fmt::format("K {} V {} Q {} head_dim {}{} GQA {} queries {}{} {}{}{}", k, v, to_string(q_type), head_dim,
                        head_dim_v ? fmt::format("x{}", head_dim_v) : "", gqa, is_varlen ? "1 to " : "", query_length,
                        layout_name(is_planar(), page_tokens), is_causal ? " causal" : "",
-                       is_in_keys    ? " V in K"
-                       : token_heads ? fmt::format(" {} heads together", token_heads)
-                                     : "");
+                       is_in_keys            ? " V in K"
+                       : has_swizzled_values ? " swizzled V"
+                       : token_heads         ? fmt::format(" {} heads together", token_heads)
+                                             : "");
   }
 };
 

@@ -163,6 +163,7 @@ const std::map<std::string, std::string>& key_descriptions() {
       {"side.scale", "The scale of an inline format; default corrected_norm, or amax if uniform."},
       {"side.rotation", "A file of specs/rotations, or none."},
       {"side.calibration", "A file of specs/calibrations with as many channels as the head."},
+      {"side.swizzle", "Pages with planes: scales of one byte stand in pieces of four tokens (vLLM on SM100)."},
       {"side.in_keys", "[v] only: V's rows are the first channels of K's, at K's address."},
       {"spec", "A spec: one attention problem, for which kvjit generates kernels."},
       {"spec.title", "What the spec is, in a line."},

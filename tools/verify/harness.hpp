@@ -129,6 +129,8 @@ class KernelHarness {
   CheckBounds bounds() const;
   // Waits for the device. Fails if the record of a checked program reports an error.
   Result<void> finish() const;
+  // Bytes from the scales of token 0 of a page, or of a head, to those of a token.
+  long long scales_of_token(int side, long long token) const;
   // Calls visit(field, byte of the side's memory, byte of the rows) for every field of one row.
   template <class Visit>
   void visit_row(int side, long long codes, long long scales, long long row, Visit visit) const;

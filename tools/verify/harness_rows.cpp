@@ -19,6 +19,25 @@ std::size_t KernelHarness::rows_bytes(int side) const {
                                   format(side).row_bytes(format(side).stored_dim(problem_.dim(side))));
 }
 
+namespace {
+
+// Visits each scale of a row, which is one block. scales: where those of its piece begin, plus its number in the piece.
+template <class Visit>
+void visit_swizzled(const Field& scale, long long scales, long long row, Visit visit) {
+  Field one = scale;
+  one.bytes = 1;
+  const int quarter = scale.bytes / 4;
+  for (int group = 0; group < scale.bytes; ++group)
+    visit(one, scales + group / quarter * scale.bytes + group % quarter * 4, row + group);
+}
+
+}  // namespace
+
+long long KernelHarness::scales_of_token(int side, long long token) const {
+  const long long stride = geometry_[side].strides.scales_token_stride;
+  return info(side).swizzles_scales ? token / 4 * 4 * stride + token % 4 : token * stride;
+}
+
 // codes and scales are the offsets of the row in the side's memory; row is its offset among the rows in file order.
 template <class Visit>
 void KernelHarness::visit_row(int side, long long codes, long long scales, long long row, Visit visit) const {
@@ -28,6 +47,10 @@ void KernelHarness::visit_row(int side, long long codes, long long scales, long 
        ++block, row += stored.block_bytes, codes += is_planar ? 0 : stored.block_bytes)
     for (const Field& field : stored.fields) {
       if (field.kind == FieldKind::pad && is_planar) continue;
+      if (stored.swizzles_scales && !field.is_code()) {
+        visit_swizzled(field, scales, row + field.at, visit);
+        continue;
+      }
       long long& plane = field.is_code() ? codes : scales;
       visit(field, is_planar ? plane : codes + field.at, row + field.at);
       if (is_planar) plane += field.bytes;
@@ -42,7 +65,7 @@ std::pair<long long, long long> KernelHarness::row_place(int side, long long seq
   return {shape_.rows.front + sequence * strides.codes_sequence_stride + head * strides.codes_head_stride +
               token * strides.codes_token_stride,
           static_cast<long long>(geometry_[side].codes_bytes) + sequence * strides.scales_sequence_stride +
-              head * strides.scales_head_stride + token * strides.scales_token_stride};
+              head * strides.scales_head_stride + scales_of_token(side, token)};
 }
 
 template <class Visit>
@@ -127,7 +150,7 @@ Result<void> KernelHarness::fill_pages(int side, std::span<const std::uint8_t> r
         visit_row(side,
                   p * strides.codes_sequence_stride + h * strides.codes_head_stride + t * strides.codes_token_stride,
                   static_cast<long long>(geometry.codes_bytes) + p * strides.scales_sequence_stride +
-                      h * strides.scales_head_stride + t * strides.scales_token_stride,
+                      h * strides.scales_head_stride + scales_of_token(side, t),
                   row * info(side).row_bytes, [&](const Field& field, long long at, long long from) {
                     if (field.kind != FieldKind::pad)
                       std::memcpy(&memory[static_cast<std::size_t>(at)], &rows[static_cast<std::size_t>(from)],

@@ -21,7 +21,9 @@ SideGeometry pool_geometry(const ProgramSource& source, const SideInfo& side, lo
                            PagePlaces places) {
   const long long tokens = source.page_tokens;
   SideGeometry geometry = side_geometry(source, side, 1, heads, pages * tokens);
-  if (places == PagePlaces::own || geometry.total_bytes == std::numeric_limits<std::size_t>::max()) return geometry;
+  if (places == PagePlaces::own || side.swizzles_scales ||
+      geometry.total_bytes == std::numeric_limits<std::size_t>::max())
+    return geometry;
   kv::CacheSide& strides = geometry.strides;
   const auto swap = [&](kv::i64& head, kv::i64& token, long long row) {
     const bool is_by_token = head == row && heads > 1;

@@ -127,6 +127,7 @@ std::optional<BulkPlan> plan_bulk(const Format& f, int head_dim, bool is_planar,
     decision.rejected.push_back("bulk kernels: " + why);
     return std::nullopt;
   };
+  if (f.swizzles_scales) return refuse("tiles take scales in the order of tokens");
   if (f.has_head_scales()) return refuse("tiles take one scale for all heads");
   // A lane can rotate the values that it has. Larger rotations take bulk tiles.
   const bool is_in_lane = f.rotation.kind == RotationKind::wht && f.rotation.size <= kMostLaneValues &&

@@ -37,7 +37,9 @@ std::string scale_of(const Format& f, const SectionPlan& section, bool is_planar
   const int bytes = bytes_of(f.scale.type), rows = f.field(FieldKind::scale)->rows;
   const std::string number =
       rows == 1 ? "group" : fmt::format("(group % {} * {} + group / {})", rows, f.block / f.scale.group / rows, rows);
-  const std::string place = fmt::format("block + {} + {} * {}", at(FieldKind::scale), number, bytes);
+  const std::string place = f.swizzles_scales
+                                ? fmt::format("swizzled_scale<{}>(block, group)", f.block / f.scale.group)
+                                : fmt::format("block + {} + {} * {}", at(FieldKind::scale), number, bytes);
   const std::string raw = bytes == 4 ? fmt::format("load_staged_u16({0}) | load_staged_u16({0} + 2) << 16", place)
                                      : fmt::format("{}({})", bytes == 2 ? "load_staged_u16" : "load_staged_u8", place);
   constexpr const char* kReaders[] = {"f32_from_f16",   "f32_from_bf16", "f32_from_e4m3",
@@ -290,6 +292,7 @@ void write_section(Writer& w, const SidePlan& side, std::size_t index, const std
 namespace emit {
 
 void side_fragments(Writer& w, const SidePlan& side) {
+  if (side.format.swizzles_scales) w.fragment("kernels/decode/rare/swizzled_scales.cuh");
   for (const SectionPlan& section : side.sections) {
     if (section.codes.is_trellis() || section.codes.is_bias15() || section.subtracts_zeros)
       w.fragment("kernels/decode/rare/unpack.cuh");
@@ -330,6 +333,7 @@ void write_side(Writer& w, const SidePlan& side, const std::string& type, int th
   w.line("  static constexpr int kScaleRowBytes = {}, kScalesAt = {}, kScalePitch = {}, kStageBytes = {};",
          side.scale_row_bytes, side.scales_at, side.scale_pitch, side.stage_bytes);
   if (side.in_keys) w.line("  static constexpr bool kIsInKeys = true;");
+  if (side.format.swizzles_scales) w.line("  static constexpr bool kHasSwizzledScales = true;");
   w.line("  static constexpr int kTableCopies = {}, kScaledGroups = {};", side.table_copies, scaled);
   w.line("  static constexpr float kUnit = {};", real(side.unit));
   w.line("  using Sections = List<{}>;\n}};\n", sections);

@@ -14,10 +14,19 @@ using namespace emit;
 constexpr int kWarps = 4;  // of a block of kernels with one row a warp
 constexpr int kCopyThreads = 256;
 
-// The text that decodes rows of a format. Two formats are equal if their texts are.
+// The format without a swizzle, and without its mark in the name.
+Format in_token_order(Format format) {
+  format.swizzles_scales = false;
+  format.name.resize(format.name.rfind('.'));
+  return format;
+}
+
+// The text that decodes rows of a format in token order. Two formats are equal if their texts are.
 std::string decoder_of(const CodecPlan& plan, const Registry& registry) {
   Writer w{registry, {}, {}};
-  write_format(w, plan.format, plan.head_dim, "Stored", false);
+  Format format = plan.format;
+  if (format.swizzles_scales) format = in_token_order(std::move(format));
+  write_format(w, format, plan.head_dim, "Stored", false);
   write_domain(w, plan.format, true);
   return w.text + domain_members(plan.format, plan.head_dim);
 }
@@ -33,6 +42,15 @@ struct ByteCopy {
   }
 };
 
+// Where the scale of a group stands, behind StoredRow::scales.
+int scale_place(const CodecPlan& plan, int group) {
+  const Format& f = plan.format;
+  const Field& scale = *f.field(FieldKind::scale);
+  const int quarter = f.block / f.scale.group / 4;
+  if (f.swizzles_scales) return group / quarter * 4 * quarter + group % quarter * 4;
+  return (plan.is_planar ? scale.plane_at : scale.at) + group;
+}
+
 // The copies that make up a row of one format in two layouts: whole planes if the layouts are equal, else one copy a
 // field. largest: bytes of the largest copy.
 std::vector<std::string> byte_copies_of(const CopyPlan& plan, int& largest) {
@@ -43,6 +61,18 @@ std::vector<std::string> byte_copies_of(const CopyPlan& plan, int& largest) {
     copies.push_back(copy.text());
     largest = std::max(largest, copy.bytes * copy.blocks);
   };
+  if (plan.from.format.swizzles_scales || plan.to.format.swizzles_scales) {
+    if (plan.from.is_planar == plan.to.is_planar)
+      add({true, f.code_bytes * blocks, 1, 0, 0, 0, 0});
+    else
+      for (const Field& field : f.fields)
+        if (field.is_code())
+          add({true, field.bytes, 1, plan.from.is_planar ? field.plane_at : field.at, 0,
+               plan.to.is_planar ? field.plane_at : field.at, 0});
+    for (int group = 0; group < f.block / f.scale.group; ++group)
+      add({false, 1, 1, scale_place(plan.from, group), 0, scale_place(plan.to, group), 0});
+    return copies;
+  }
   if (plan.from.is_planar == plan.to.is_planar) {
     const int codes = plan.from.is_planar ? f.code_bytes : f.block_bytes;
     add({true, codes * blocks, 1, 0, 0, 0, 0});

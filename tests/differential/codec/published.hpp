@@ -58,6 +58,7 @@ inline void check_published_pages(const std::shared_ptr<Context>& context) {
     const int dim = image["head_dim"], heads = image["heads"], tokens = image["tokens"];
     Case test{name, name, dim, 1, 1, Layout::paged, false};
     test.page_tokens = image["page_tokens"], test.page_layout = Layout::planar;
+    test.has_swizzled_values = image["sides"].back().contains("swizzle");
     const Planned one = planned(registry(), test, context->backend()->info().arch);
     const auto program = must(Program::create(context, must(make_reference_program(one.problem, registry()))));
     const Format& f = one.problem.k;
@@ -85,7 +86,7 @@ inline void check_published_pages(const std::shared_ptr<Context>& context) {
       args.sequences = 1, args.tokens = tokens, args.heads = heads;
       args.tensor_scale = image["tensor_scale"];
       args.slots = arrays.upload(std::vector<kv::i64>(slots.begin(), slots.end()));
-      must(program->quantize(0, args, nullptr));
+      must(program->quantize(side.contains("swizzle") ? 1 : 0, args, nullptr));
     }
     arrays.download(got, page);
     int wrong = 0;
