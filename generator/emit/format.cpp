@@ -221,8 +221,8 @@ void format_fragments(Writer& w, const Format& f, bool is_written) {
     w.fragment("formats/roundings.cuh");
   if (f.codes().is_trellis()) w.fragment(is_written ? "formats/trellis_rows.cuh" : "formats/trellis.cuh");
   if (is_written && has_rare_scale(f.scale)) w.fragment("formats/scale_searches.cuh");
-  if (f.swizzles_scales) w.fragment("formats/swizzled_scales.cuh");
-  if (f.has_head_scales()) w.fragment(is_written ? "formats/head_scale_rows.cuh" : "formats/head_scales.cuh");
+  if (f.swizzles_scales) w.fragment("formats/rare/swizzled_scales.cuh");
+  if (f.has_head_scales()) w.fragment(is_written ? "formats/rare/head_scale_rows.cuh" : "formats/rare/head_scales.cuh");
   if (f.codes().is_bias15()) w.fragment("formats/minifloat_bias15.cuh");
   if (f.has_zero_point()) w.fragment(is_written ? "formats/zero_points.cuh" : "formats/zero_point_rows.cuh");
   if (is_written && f.is_unnormalised) w.fragment("rotations/unnormalised_wht.cuh");

@@ -237,7 +237,7 @@ struct Format {
   bool is_unnormalised = false;  // codes are those of sqrt(rotation.size) times the rotated values: of H without a norm
   bool rounds_to_bf16 = false;   // rotated values are rounded to bf16 before they are coded (Atlas)
   bool is_padded = false;        // heads are zero-padded to whole rotations and blocks
-  bool swizzles_scales = false;  // pages: scales stand as templates/formats/swizzled_scales.cuh says; of a spec's side
+  bool swizzles_scales = false;  // of a side in pages: see templates/formats/rare/swizzled_scales.cuh
   bool zero_bytes = false;       // a block of tiny norm is stored as zero bytes (AmesianX)
   std::vector<double> channels;  // a factor for each channel, which is applied first (calibration); empty: none
   std::vector<Field> fields;     // in the order of the block's bytes

@@ -164,11 +164,6 @@ inline const Pair kPairs[] = {
      {"fp8_e4m3", Layout::rows, 0, Layout::planar, 0.125f},
      CopyKind::rotated},
     {{"q8_0", Layout::rows}, {"q4_0", Layout::planar}, CopyKind::rotated},
-    {{"vllm_fp8_per_head", Layout::planar}, {"vllm_fp8_per_head", Layout::rows}, CopyKind::bytes},
-    {{"vllm_fp8_per_head", Layout::paged, 16, Layout::rows},
-     {"vllm_fp8_per_head", Layout::planar, 0, Layout::planar, 0.125f},
-     CopyKind::rotated},
-    {{"q8_0", Layout::rows}, {"vllm_fp8_per_head", Layout::paged, 16}, CopyKind::rotated},
     {{"fp8_e4m3", Layout::planar, 0, Layout::planar, 0.5f}, {"q4_1", Layout::paged, 16}, CopyKind::rotated},
     {{"iq4_nl", Layout::planar}, {"bf16", Layout::planar}, CopyKind::rotated},
     {{"tbq4_0", Layout::paged, 16}, {"tbq3_0", Layout::planar}, CopyKind::rotated},
@@ -182,6 +177,11 @@ inline const Pair kPairs[] = {
     {{"fp8_e4m3", Layout::planar, 0, Layout::planar, 0.5f},
      {"fp8_e4m3", Layout::rows, 0, Layout::planar, 0.5f},
      CopyKind::bytes},
+    {{"vllm_fp8_per_head", Layout::planar}, {"vllm_fp8_per_head", Layout::rows}, CopyKind::bytes},
+    {{"vllm_fp8_per_head", Layout::paged, 16, Layout::rows},
+     {"vllm_fp8_per_head", Layout::planar, 0, Layout::planar, 0.125f},
+     CopyKind::rotated},
+    {{"q8_0", Layout::rows}, {"vllm_fp8_per_head", Layout::paged, 16}, CopyKind::rotated},
 };
 
 // Copies that have a bulk kernel.

@@ -1,6 +1,6 @@
-// Staged scales that are swizzled 4 x 4 in pages (formats/swizzled_scales.cuh). A whole tile is staged as it is, and a
-// scale is read from its place in the piece of four tokens. In a tile with an end, scales are copied one by one, so
-// that tokens behind the end have scales of 0.
+// Staged scales that are swizzled 4 x 4 in pages (formats/rare/swizzled_scales.cuh). A whole tile is staged as it is,
+// and a scale is read from its place in the piece of four tokens. In a tile with an end, scales are copied one by one,
+// so that tokens behind the end have scales of 0.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "kernels/decode/paged.cuh"
@@ -13,8 +13,8 @@ concept HasSwizzledScales = Side::kHasSwizzledScales;
 // The place of a group's scale, from that of its token's row in token order. kScales: scales of a token.
 template <int kScales>
 KV_DEVICE SharedAddress swizzled_scale(SharedAddress row, int group) {
-  const SharedAddress in_piece = row % (4 * kScales);
-  return row - in_piece + in_piece / kScales + group / (kScales / 4) * kScales + group % (kScales / 4) * 4;
+  const SharedAddress offset = row % (4 * kScales);
+  return row - offset + offset / kScales + group / (kScales / 4) * kScales + group % (kScales / 4) * 4;
 }
 
 template <HasSwizzledScales Side, int kRows, bool kIsWhole>

@@ -1,6 +1,6 @@
 // Rows of formats with a scale for each KV head, which the caller keeps in device memory: StoredRow::scales points at
-// the float of the row's head, so the row counts as planar. This is how a row is read; formats/head_scale_rows.cuh is
-// how it is written.
+// the float of the row's head, so the row counts as planar. This is how a row is read; formats/rare/head_scale_rows.cuh
+// is how it is written.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "formats/read_row.cuh"

@@ -1,7 +1,7 @@
-// Writes rows of formats with a scale for each KV head (formats/head_scales.cuh).
+// Writes rows of formats with a scale for each KV head (formats/rare/head_scales.cuh).
 // SPDX-License-Identifier: MIT
 #pragma once
-#include "formats/head_scales.cuh"
+#include "formats/rare/head_scales.cuh"
 #include "formats/write_row.cuh"
 
 namespace kv {
