@@ -67,14 +67,21 @@ Result<void> check_in_keys(const Problem& problem, const Spec& spec) {
   return {};
 }
 
-// Scales of heads that multiply stored scales. They are where layout planar has the stored ones.
+// Scales of heads. Those that multiply stored scales are where layout planar has the stored ones.
 Result<void> check_head_scales(const Problem& problem, const Spec& spec) {
-  for (const auto& [format, key] : {std::pair{&problem.k, "k"}, std::pair{&problem.v, "v"}})
-    if (format->has_head_scales() && format->has_scale() && problem.is_planar())
+  for (const auto& [format, key] : {std::pair{&problem.k, "k"}, std::pair{&problem.v, "v"}}) {
+    if (!format->has_head_scales()) continue;
+    if (format->has_scale() && problem.is_planar())
       return fail(Code::unsupported,
                   fmt::format("'{}' ('{}') in layout planar: its scales and those of heads would be one plane",
                               format->name, key),
                   spec.where("cache.layout"), {"layout = \"rows\" works, and pages with page_layout = \"rows\""});
+    if (format->rounds_to_bf16)
+      return fail(
+          Code::unsupported,
+          fmt::format("'{}' ('{}') has a scale for each head of values that are rounded to bf16", format->name, key),
+          spec.where(std::string(key) + ".format"), {"values that are not rounded work"});
+  }
   return {};
 }
 
