@@ -67,7 +67,8 @@ Result<void> check_in_keys(const Problem& problem, const Spec& spec) {
   return {};
 }
 
-// Scales of heads. Those that multiply stored scales are where layout planar has the stored ones.
+// Checks formats with a scale for each head. Layout planar has one plane of scales, so it cannot have those of heads
+// beside stored ones.
 Result<void> check_head_scales(const Problem& problem, const Spec& spec) {
   for (const auto& [format, key] : {std::pair{&problem.k, "k"}, std::pair{&problem.v, "v"}}) {
     if (!format->has_head_scales()) continue;
@@ -85,7 +86,7 @@ Result<void> check_head_scales(const Problem& problem, const Spec& spec) {
   return {};
 }
 
-// Whether a head is one block with nothing but codes and a multiple of four scales of one byte.
+// Returns whether a head is one block with nothing but codes and a multiple of four scales of one byte.
 bool has_scales_to_swizzle(const Format& f, int head_dim) {
   if (!f.has_scale() || f.has_segments() || f.has_residual() || f.has_minimum() || f.stored_mask > 0) return false;
   const int scales = f.block / f.scale.group;
@@ -93,7 +94,7 @@ bool has_scales_to_swizzle(const Format& f, int head_dim) {
          f.stored_dim(head_dim) == f.block && f.field(FieldKind::scale)->rows == 1;
 }
 
-// Scales that are swizzled 4 x 4 in pages.
+// Checks that scales which shall be swizzled 4 x 4 can be.
 Result<void> check_swizzle(const Problem& problem, const Spec& spec, int side) {
   const SideSpec& wanted = side == 0 ? spec.k : spec.v;
   if (!wanted.swizzles_scales) return {};

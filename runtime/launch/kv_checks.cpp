@@ -113,7 +113,7 @@ Result<void> check_table(const ProgramSource& source, const char* name, const kv
 
 namespace {
 
-// The scales of KV heads, which are not part of the cache.
+// Checks the pointer and the strides of the scales of KV heads, which are not part of the cache.
 Result<void> check_head_scales(const ProgramSource& source, const SideInfo& info, const char* name,
                                const kv::CacheSide& side) {
   if (!info.has_head_scales) return {};

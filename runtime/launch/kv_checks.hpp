@@ -19,7 +19,7 @@ Result<void> check_pointer(const MemoryName& name, const void* pointer, unsigned
 // One side of a cache for `heads` KV heads. name: "k" or "v", for messages.
 Result<void> check_side(const ProgramSource& source, const SideInfo& info, const char* name, const kv::CacheSide& side,
                         long long heads);
-// What the cache holds of a side, without the caller's scales of heads.
+// Checks the planes that the cache holds of a side. It leaves out the scales of heads, which are the caller's.
 Result<void> check_planes(const ProgramSource& source, const SideInfo& info, const char* name,
                           const kv::CacheSide& side, long long heads);
 // Checks that the KV heads of a token lie side by side, if the program has token-major heads (cache.token_heads).

@@ -47,7 +47,7 @@ Result<Rows> rows_of(const Registry& registry, const CodecVerbArgs& args, long l
   return Rows{std::move(format), static_cast<int>(span)};
 }
 
-// The scale of each KV head, of formats that have one: 1.
+// Uploads the scale 1, which formats with a scale for each KV head read for every head.
 Result<Buffer> uploaded_one(const std::shared_ptr<Backend>& backend) {
   constexpr float kOne = 1;
   KV_TRY(memory, Buffer::make(backend, sizeof kOne));

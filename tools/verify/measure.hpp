@@ -91,7 +91,7 @@ struct RowScales {
   }
 };
 
-// Different scales for the heads of a format that has one for each; else none.
+// Returns different scales for the heads of a format that has one for each, and else none.
 std::vector<float> varied_head_scales(const Format& format, int heads);
 
 // Encodes and decodes rows of head_dim values by the reference codec.

@@ -14,7 +14,7 @@ using namespace emit;
 constexpr int kWarps = 4;  // of a block of kernels with one row a warp
 constexpr int kCopyThreads = 256;
 
-// The format without a swizzle, and without its mark in the name.
+// Returns the format without a swizzle, and without its mark in the name.
 Format in_token_order(Format format) {
   format.swizzles_scales = false;
   format.name.resize(format.name.rfind('.'));
@@ -42,7 +42,7 @@ struct ByteCopy {
   }
 };
 
-// Where the scale of a group stands, behind StoredRow::scales.
+// Returns the bytes from StoredRow::scales to the scale of a group.
 int scale_place(const CodecPlan& plan, int group) {
   const Format& f = plan.format;
   const Field& scale = *f.field(FieldKind::scale);

@@ -1,5 +1,5 @@
 // Every format of specs/formats as K with every format as V. All combinations are planned. On the CPU back-end each
-// format runs with itself in planar, or in rows as K of a random pair.
+// format runs with itself in planar, or in rows as K of a random pair, and every second case has 64 query rows.
 // The oracle attends to the decoded cache. KVJIT_FULL=1 runs all of them, and each format with f16 on the other side.
 // SPDX-License-Identifier: MIT
 #include "generator/kernels/decode/plan.hpp"
