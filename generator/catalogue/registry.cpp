@@ -54,7 +54,9 @@ Result<void> check_folders(const FileSet& files) {
 // The relative squared error of a format on N(0,1), by the reference codec. The same numbers in each run; about 10 ms.
 double measured_mse(const Format& format) {
   constexpr int kValues = 16384;
-  const int n = format.granule() < 16 ? 128 : std::max(format.granule(), format.is_per_head ? 128 : 1);
+  const int n = format.has_segments()   ? format.block
+                : format.granule() < 16 ? 128
+                                        : std::max(format.granule(), format.is_per_head ? 128 : 1);
   std::mt19937 random(7);  // NOLINT(cert-msc51-cpp): every run measures the same rows
   std::normal_distribution<float> normal;
   std::vector<float> x(static_cast<std::size_t>(n));

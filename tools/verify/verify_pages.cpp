@@ -47,10 +47,13 @@ Result<PagesVerdict> verify_pages(const std::shared_ptr<Context>& context, const
       const bool by_slots = places == PagePlaces::slots;
       KV_CHECK(by_slots ? harness.quantize_slots(side, x, std::vector<bool>(rows / kKvHeads))
                         : harness.quantize(side, x));
-      KV_TRY(stored, harness.rows(side));
-      decoded[side] = decode_rows(side == 0 ? problem.k : problem.v, stored, dim, harness.row_scales(side));
       if (problem.append)
         harness.set_new_tokens(side, new_token_rows(x, harness.shape(), lengths, problem.query_length, dim));
+    }
+    for (const int side : {0, 1}) {  // once both are written: V may be in K's rows
+      KV_TRY(stored, harness.rows(side));
+      decoded[side] =
+          decode_rows(side == 0 ? problem.k : problem.v, stored, problem.dim(side), harness.row_scales(side));
     }
     KV_TRY(outcome, harness.attend(q, {0, lengths, 0, false}));
     for (int s = 0; s < sequences; ++s) {
