@@ -1,7 +1,7 @@
-// Every format of specs/formats with itself through NVRTC, for the measured kind of GPU: decode, and a third of the
-// codec kernels in turn. Every fourth format is compiled for the oldest or the newest kind too. KVJIT_FULL=1 compiles
-// all kernels for all three, and every combination of K and V formats. Each kernel must compile without spills and
-// without a stack frame. Needs no GPU.
+// Every second format of specs/formats with itself through NVRTC, for the measured kind of GPU: decode, and a third of
+// the codec kernels in turn. Every fourth format is compiled for the oldest or the newest kind too. KVJIT_FULL=1
+// compiles all kernels of all formats for all three, and every combination of K and V formats. Each kernel must compile
+// without spills and without a stack frame. Needs no GPU.
 // SPDX-License-Identifier: MIT
 #include <array>
 #include <cstdlib>
@@ -46,12 +46,12 @@ bool is_compiled(Role role, const std::string& arch, std::size_t turn) {
   }
 }
 
-TEST_CASE("every kernel of every format with itself: no spills, no stack") {
+TEST_CASE("kernels of every second format with itself: no spills, no stack") {
   const bool is_complete = std::getenv("KVJIT_FULL") != nullptr;
   Kernels kernels;
   std::size_t next = 0;
-  for (const std::string& name : format_names(registry())) {
-    const char* in_turn = next % 8 == 0 ? "sm_75" : next % 8 == 4 ? "sm_120a" : "";
+  for (const std::string& name : every_nth(format_names(registry()), 2)) {
+    const char* in_turn = next % 4 == 0 ? "sm_75" : next % 4 == 2 ? "sm_120a" : "";
     ++next;
     for (const std::string arch : {"sm_75", "sm_90a", "sm_120a"})
       if (is_known(arch) && (is_complete || arch == "sm_90a" || arch == in_turn))
@@ -62,6 +62,7 @@ TEST_CASE("every kernel of every format with itself: no spills, no stack") {
 }
 
 // K of 576 channels and V of 512, or both of 512, with as many query heads as a rank of DeepSeek V3.2 has of 8, and 4.
+// Records of smaller heads have the same heads for both.
 TEST_CASE("decode and codec kernels of every record: no spills, no stack") {
   Kernels kernels;
   std::size_t next = 0;
@@ -69,7 +70,8 @@ TEST_CASE("decode and codec kernels of every record: no spills, no stack") {
     const int dim = must(registry().format(name, {}))->heads.back();
     for (const int gqa : {4, 16})
       for (const char* layout : {"rows", "planar"})
-        for (const auto& [role, source] : program_of(name, name, dim, 512, gqa, layout, "sm_90a").kernels)
+        for (const auto& [role, source] :
+             program_of(name, name, dim, std::min(dim, 512), gqa, layout, "sm_90a").kernels)
           if (role == Role::decode || (gqa == 4 && is_compiled(role, "sm_90a", 0))) kernels.add(source);
     if (dim == 576 && next++ % 2 == 0)
       kernels.add(program_of(name, name, dim, 512, 16, "rows", "sm_80").kernels.at(Role::decode));
@@ -77,9 +79,9 @@ TEST_CASE("decode and codec kernels of every record: no spills, no stack") {
   kernels.compile(kThreads);
 }
 
-TEST_CASE("decode kernels of every third format with itself in rows: no spills, no stack") {
+TEST_CASE("decode kernels of every fourth format with itself in rows: no spills, no stack") {
   Kernels kernels;
-  for (const std::string& name : every_nth(format_names(registry()), 3))
+  for (const std::string& name : every_nth(format_names(registry()), 4))
     kernels.add(program_of(name, name, "rows", "sm_90a").kernels.at(Role::decode));
   // Unaligned rows are copied by chunks: on sm_75, which has no asynchronous copies, and on sm_80, the oldest arch that
   // has them.

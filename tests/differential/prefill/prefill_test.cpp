@@ -107,7 +107,7 @@ TEST_CASE("up to 64 query rows, which both consumers have: the oracle's answer i
   check_prefill({{"kv4", "kv4", 128, 4, 10, Layout::planar, true}}, {100}, {0, 1, 2});
 }
 
-// Every second format with one of the head sizes at which prefill serves it, in turn, or with KVJIT_FULL=1 every format
+// Every third format with one of the head sizes at which prefill serves it, in turn, or with KVJIT_FULL=1 every format
 // with all of them: compiling takes a second a format.
 TEST_CASE("every format that prefill serves, as K and V, is read by prefill") {
   const bool is_complete = std::getenv("KVJIT_FULL") != nullptr;

@@ -17,11 +17,11 @@ inline KernelHarness::Call prefill_call(const std::vector<int>& lengths, int blo
 }
 
 // Compiles the kernels that prefill alone needs on two threads, in batches that fit in memory, and checks each case
-// over sequences of these lengths in each of these numbers of blocks (0: chosen). Of four cases and more every second
+// over sequences of these lengths in each of these numbers of blocks (0: chosen). Of six cases and more every third
 // one runs (every_nth).
 inline void check_prefill(const std::vector<Case>& all, const std::vector<int>& lengths, const std::vector<int>& blocks,
                           const std::string& arch = "sm_90a") {
-  const std::vector<Case> cases = all.size() < 4 ? all : every_nth(all, 2);
+  const std::vector<Case> cases = all.size() < 6 ? all : every_nth(all, 3);
   constexpr std::size_t kBatch = 16;
   constexpr unsigned kThreads = 2;
   for (std::size_t first = 0; first < cases.size(); first += kBatch) {

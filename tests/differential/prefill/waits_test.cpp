@@ -28,7 +28,7 @@ struct Mutation {
 };
 
 void check_mutations(const Case& test, const std::vector<Mutation>& listed) {
-  const std::vector<Mutation> mutations = every_nth(listed, 2);
+  const std::vector<Mutation> mutations = every_nth(listed, 3);
   std::vector<Planned> all = {planned(registry(), test, "sm_90a")};
   for (const Mutation& mutation : mutations) {
     ProgramSource& source = all.emplace_back(all[0]).source;
