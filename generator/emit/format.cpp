@@ -34,7 +34,9 @@ struct Places {
   int of(const Field& field) const { return is_planar ? field.plane_at : field.at; }
   std::string code_field(const Field& field) const {
     if (field.is_nibbles) return fmt::format("NibbleField<{}, {}>", of(field), field.bytes / 12);
-    if (field.step > 0) return fmt::format("TrellisField<{}, {}, {}>", of(field), field.bits, field.step);
+    if (field.step > 0)
+      return fmt::format("TrellisField<{}, {}, {}, {}>", of(field), field.bits, field.step,
+                         field.is_circular ? field.bytes : 0);
     if (is_split(field))
       return fmt::format("SplitField<{}, {}, {}, {}, {:#x}>", of(field), field.bits, field.low, field.split,
                          field.order);
@@ -80,7 +82,9 @@ void write_codes(Writer& w, const Format& f, const Places& places, int index, co
   }
   if (is_table) {
     if (!s.bounds.empty()) w.line("  static constexpr int kBounds = {};", s.bounds.size());
-    if (s.is_trellis()) w.line("  static constexpr int kStep = {};", s.step_bits);
+    if (s.is_trellis())
+      w.line("  static constexpr int kStep = {};\n  static constexpr bool kIsTailBiting = {};", s.step_bits,
+             flag(s.is_tail_biting));
     w.line("  KV_DEVICE static float value(u32 code) {{ return k{}Values[code]; }}", type);
     if (s.is_grid) return w.line("}};\nusing {} = GridCodes<{}Data>;\n", type, type);
     if (s.is_trellis()) return w.line("}};\nusing {} = TrellisCodes<{}Data>;\n", type, type);

@@ -37,9 +37,10 @@ void write_wht(Writer& w, const Rotation& rotation, const std::string& type) {
       w.line("  KV_DEVICE static u32 {}(int) {{ return 0; }}", name);
     }
   };
-  words("pre_signs", rotation.pre);
+  if (rotation.has_head_signs()) words("head_signs", rotation.pre);
+  words("pre_signs", rotation.has_head_signs() ? rotation.post : rotation.pre);
   words("post_signs", rotation.post);
-  w.line("}};\nusing {} = Wht<{}Signs>;\n", type, type);
+  w.line("}};\nusing {} = {}<{}Signs>;\n", type, rotation.has_head_signs() ? "HeadSignedWht" : "Wht", type);
 }
 
 // The coefficients of each channel in the order of templates/rotations/blocks.cuh, for whole blocks.
@@ -93,7 +94,7 @@ const char* rotation_fragment(const Rotation& rotation) {
     case RotationKind::none:
       break;
     case RotationKind::wht:
-      return "rotations/wht.cuh";
+      return rotation.has_head_signs() ? "rotations/head_signs.cuh" : "rotations/wht.cuh";
     case RotationKind::dense:
       return "rotations/dense.cuh";
     case RotationKind::blocks:

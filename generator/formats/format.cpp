@@ -33,6 +33,7 @@ void derive(Format& f) {
         if (section.is_trellis())
           field.step = section.step_bits,
           field.bytes = (section.bits + (section.count(f.block) - 1) * field.step + 15) / 16 * 2;
+        if (section.is_tail_biting) field.is_circular = true, field.bytes = section.count(f.block) * field.step / 8;
         break;
       }
       case FieldKind::residual_signs:
@@ -130,7 +131,10 @@ Result<void> check_head_dim(const Format& f, int head_dim, const Where& where) {
   if (f.is_padded && head_dim > 0) return {};
   if (f.has_segments() && head_dim != f.block) {
     std::vector<std::string> notes;
-    for (const int head : f.heads) notes.push_back(fmt::format("heads of {} channels work", head));
+    if (f.ends_with_head)
+      notes.push_back(fmt::format("heads of more than {} channels work", f.segments.back().first));
+    else
+      for (const int head : f.heads) notes.push_back(fmt::format("heads of {} channels work", head));
     return fail(Code::bad_input,
                 fmt::format("'{}' is a record of whole heads, and none has {} channels", f.name, head_dim), where,
                 std::move(notes));

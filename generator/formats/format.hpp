@@ -46,6 +46,9 @@ struct Section {
   // table: 0, or the bits that a value adds to the state of a trellis. Then the code of value i is the state behind it:
   // bits i * step_bits and up of the stored stream, of which neighbouring codes share all but step_bits bits.
   int step_bits = 0;
+  // A trellis whose state before the first value is the one behind the last. Then the stream has step_bits bits a value
+  // and no others, and what codes want behind its end is at its beginning.
+  bool is_tail_biting = false;
   bool twos_complement = false;  // the stored bits are code - 2^(bits-1) as a signed integer (q8_0)
   std::vector<double> values;    // table: the value of each code in units of the scale, as float32 numbers
   bool is_grid = false;          // table: code = round-half-even(v * h + h), h = max_code / 2; there are no bounds
@@ -171,7 +174,8 @@ struct Field {
   // codes: 0 is a little-endian bit stream. h: codes have 1, 2 or 4 bits, and byte j of a span of 8 h / bits elements
   // has elements j, j + h, j + 2 h, ...
   int split = 0;
-  int step = 0;  // codes: bits from one code to the next where codes overlap (a trellis); 0: they do not
+  int step = 0;              // codes: bits from one code to the next where codes overlap (a trellis); 0: they do not
+  bool is_circular = false;  // codes that overlap: behind the last bit of the field is its first
   // The split parts (element / h in the span) of a byte from its lowest bits on, four bits a part: 0x3120 has j,
   // j + 2 h, j + h, j + 3 h. 0: parts ascend.
   unsigned order = 0;
@@ -196,7 +200,9 @@ struct Field {
 
   int stride() const { return step > 0 ? step : bits; }  // bits from one code to the next, without `split`
 
-  // The place of bit `bit` of the field's part of code k, in bits from the start of the field.
+  // The place of bit `bit` of the field's part of code k, in bits from the start of the field. In a circular field it
+  // may be behind the end; place_of has it inside.
+  int place_of(int k, int bit) const { return is_circular ? bit_of(k, bit) % (8 * bytes) : bit_of(k, bit); }
   int bit_of(int k, int bit = 0) const {
     if (is_nibbles) {
       const int groups = bytes / 12, group = k / 32, half = k / 16 % 2, nibble = k % 8;
@@ -228,9 +234,10 @@ struct Format {
   // Ranges of channels, in order, which have formats of their own. Then the block is the whole head, `sections` has the
   // codes of the first segment, and `fields` say where the codes and scales of each segment are.
   std::vector<Segment> segments;
-  std::vector<int> heads;     // of segments: the head sizes that the record serves, the largest last
-  int residual_section = -1;  // index of the signs of the residual; -1: there is none
-  int stored_mask = 0;        // outliers a block where each block stores its own mask; 0: no stored mask
+  std::vector<int> heads;       // of segments: the head sizes that the record serves, the largest last
+  bool ends_with_head = false;  // of segments: the last one ends where the head does, so heads have any larger size
+  int residual_section = -1;    // index of the signs of the residual; -1: there is none
+  int stored_mask = 0;          // outliers a block where each block stores its own mask; 0: no stored mask
   Scale scale;
   Residual residual;
   Rotation rotation;             // of kind none where values are not rotated

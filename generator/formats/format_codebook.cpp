@@ -82,12 +82,18 @@ void FormatReader::trellis_codebook(schema::Table& book, Section& section) {
   for (const char* key : {"values", "unit"}) book.require(key);
   book.read("values", section.values);
   Unit unit = Unit::listed;
-  book.read("unit", unit, schema::Names<Unit>{{Unit::listed, "inv_sqrt"}, {Unit::normal, "normal"}});
+  book.read("unit", unit,
+            schema::Names<Unit>{{Unit::listed, "inv_sqrt"}, {Unit::normal, "normal"}, {Unit::steps, "steps"}});
+  double steps_per_sigma = 1;
+  if (unit == Unit::steps) book.require("steps_per_sigma");
+  book.read("steps_per_sigma", steps_per_sigma);
+  if (book.find("steps_per_sigma") && (unit != Unit::steps || steps_per_sigma <= 0))
+    book.complain(book.where("steps_per_sigma"), "'steps_per_sigma' is above 0 and belongs to unit = \"steps\"");
   const std::size_t count = std::size_t(1) << section.bits;
   if (section.values.size() != count)
     book.complain(book.where("values"), fmt::format("the codebook has {} values, but a trellis of {} state bits has {}",
                                                     section.values.size(), section.bits, count));
-  scale_down(unit == Unit::normal ? std::sqrt(double(f_.scale.span)) : 1, section.values);
+  scale_down(unit == Unit::listed ? 1 : std::sqrt(double(f_.scale.span)) * steps_per_sigma, section.values);
 }
 
 void FormatReader::listed_codebook(schema::Table& book, Section& section, Unit unit) {

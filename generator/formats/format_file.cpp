@@ -18,8 +18,8 @@ namespace {
 constexpr const char *kHeadDim = "head_dim", *kPowerOfTwo = "power_of_two", *kPowerTo128 = "power_of_two_to_128";
 constexpr schema::Range kSizes{1, 4096};
 // These keys are about all channels of a format, so a file with [[segments]] has none of them.
-constexpr const char* kWholeFormatKeys[] = {"block", "zero_bytes", "padding",  "codes",   "codebook",
-                                            "scale", "rotation",   "outliers", "residual"};
+constexpr const char* kWholeFormatKeys[] = {"block",    "zero_bytes", "padding",  "codes",
+                                            "codebook", "scale",      "outliers", "residual"};
 
 }  // namespace
 
@@ -65,6 +65,7 @@ void FormatReader::trellis(schema::Table& codes, Section& section) {
   section.step_bits = 1;
   codes.read("state_bits", section.bits, {6, 9});
   codes.read("step_bits", section.step_bits, {1, 4});
+  codes.read("tail_biting", section.is_tail_biting);
   section.max_code = (1 << section.bits) - 1;
   if (section.bits - section.step_bits < 5)
     codes.complain(codes.where("step_bits"), "'state_bits' is at least 5 more than 'step_bits'");
@@ -256,6 +257,12 @@ Result<void> FormatReader::rotation(schema::Table& rotation) {
   KV_CHECK(rotation.done());
   KV_TRY(transform, rotations_.rotation(name, group, rotation.where("name")));
   f_.rotation = transform;
+  if (transform.has_head_signs() && f_.segments.empty())
+    return fail(Code::unsupported,
+                fmt::format("the groups of a head have different signs in rotation '{}', which formats without "
+                            "[[segments]] do not take",
+                            name),
+                rotation.where("name"), {"signs without 'channels' are those of each group"});
   if (f_.is_unnormalised && transform.kind != RotationKind::wht)
     return fail(Code::bad_input, fmt::format("rotation '{}' has no norm that could be left out", name),
                 rotation.where("normalise"), {"Walsh-Hadamard transforms have one (kind = \"wht\")"});

@@ -113,6 +113,12 @@ Result<Format> inline_format(const SideSpec& side, const RotationLookup& rotatio
   }
   KV_TRY(transform, rotations.rotation(rotation, f.block, where("rotation")));
   f.rotation = transform;
+  if (transform.has_head_signs())
+    return fail(Code::unsupported,
+                fmt::format("the groups of a head have different signs in rotation '{}', which formats of numbers do "
+                            "not take",
+                            rotation),
+                where("rotation"));
   f.name = fmt::format("b{}_block{}_{}_{}", codes.bits, f.block, codebook, scale);
   if (!f.rotation.is_identity()) f.name += "_" + rotation;
   f.title = fmt::format("{}-bit {} codes in blocks of {}, scale {}, rotation {}", codes.bits, codebook, f.block, scale,

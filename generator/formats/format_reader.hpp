@@ -48,6 +48,7 @@ class FormatReader {
   // In format_segments.cpp:
   Result<void> segments(schema::Table& top, const schema::Node& list);
   Result<Segment> segment(const schema::Node& node, int first);
+  bool segment_channels(schema::Table& table, std::vector<int>& channels);
   void segment_fields(schema::Table& top);
   void check_segment_places(schema::Table& top);
   // In format_fields.cpp:

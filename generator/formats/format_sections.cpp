@@ -98,6 +98,11 @@ Result<void> FormatReader::residual(schema::Table& residual) {
     projection.read("name", name);
     KV_CHECK(projection.done());
     KV_TRY(rotation, rotations_.rotation(name, f_.scale.span, projection.where("name")));
+    if (rotation.has_head_signs())
+      return fail(
+          Code::unsupported,
+          fmt::format("the groups of a head have different signs in rotation '{}', which projects no residuals", name),
+          projection.where("name"));
     r.projection = rotation;
     // S^T sign(S r) times a factor estimates r / |r|. The factor is sqrt(pi/2) / n for a Gaussian S, and sqrt(pi/2) /
     // sqrt(n) for an orthonormal one (arXiv 2504.19874, section 3.2).

@@ -1,6 +1,7 @@
 // Reads [[segments]] of a format file: ranges of channels of a head with formats of their own, and the fields that say
 // where the codes and scales of each segment are. A head that has the first segments alone is a view of the record: the
-// bytes of the others are foreign to it.
+// bytes of the others are foreign to it. The last segment may end where the head does. A rotation is that of all
+// channels, which segments then divide.
 // SPDX-License-Identifier: MIT
 #include <fmt/format.h>
 
@@ -10,12 +11,25 @@
 
 namespace kvjit {
 
+// Reads [first, end] of a segment, whose end may be the word "head_dim". Returns whether it is.
+bool FormatReader::segment_channels(schema::Table& table, std::vector<int>& channels) {
+  constexpr long long kMost = 2048;
+  const schema::Node* const list = table.find("channels");
+  table.takes_items("channels", schema::Node::Kind::text, {"head_dim"});
+  const bool is_open = list && list->items.size() == 2 && list->items[0].kind == schema::Node::Kind::integer &&
+                       list->items[1].kind == schema::Node::Kind::text && list->items[1].text == "head_dim";
+  if (!is_open) return table.read("channels", channels, {0, 4096}), false;
+  const int begin = int(std::clamp(list->items[0].integer, -1LL, kMost));
+  channels = {begin, head_dim_ > begin ? head_dim_ : 2 * begin};  // check_head_dim says that the head is too small
+  return true;
+}
+
 Result<Segment> FormatReader::segment(const schema::Node& node, int first) {
   schema::Table table(&node, "[[segments]]", node.where);
   std::vector<int> channels;
   table.require("channels");
-  table.read("channels", channels, {0, 4096});
-  table.find("codes");
+  f_.ends_with_head = segment_channels(table, channels);
+  for (const char* key : {"codes", "fields"}) table.find(key);
   const bool is_range = channels.size() == 2 && channels[0] == first && channels[1] > first && channels[1] % 32 == 0;
   if (!is_range)
     table.complain(table.where("channels"),
@@ -30,10 +44,18 @@ Result<Segment> FormatReader::segment(const schema::Node& node, int first) {
   KV_CHECK(coding(table));
   if (f_.codes().is_trellis() || f_.has_tensor_scale() || f_.has_minimum() || f_.scale.renormalise)
     table.complain(node.where, "a segment has no trellis, no minimum and no scale of the whole tensor");
+  if (table.find("fields")) {
+    fields(table);
+    check_fields(table);
+    if (std::any_of(f_.fields.begin(), f_.fields.end(), [](const Field& field) {
+          return field.kind != FieldKind::codes && field.kind != FieldKind::scale;
+        }))
+      table.complain(table.where("fields"), "a segment has fields of codes and of scales: pads stand beside segments");
+  } else {
+    f_.fields.emplace_back().bits = f_.codes().bits;
+    if (f_.has_scale()) f_.fields.emplace_back().kind = FieldKind::scale;
+  }
   KV_CHECK(table.done());
-  f_.fields.emplace_back();
-  f_.fields.back().bits = f_.codes().bits;
-  if (f_.has_scale()) f_.fields.emplace_back().kind = FieldKind::scale;
   derive(f_);
   return Segment{first, count, std::move(f_)};
 }
@@ -99,13 +121,16 @@ void FormatReader::check_segment_places(schema::Table& top) {
 Result<void> FormatReader::segments(schema::Table& top, const schema::Node& list) {
   if (list.kind != schema::Node::Kind::list || list.items.empty())
     top.complain(list.where, "segments must be a list of tables");
-  schema::Table accept = top.table("accept");
+  schema::Table accept = top.table("accept"), rotation_table = top.table("rotation");
   top.find("fields");
   KV_CHECK(top.done());
-  f_.is_per_head = true;
   int end = 0;
   for (const schema::Node& node : list.items) {
-    KV_TRY(segment, FormatReader(rotations_, head_dim_).segment(node, end));
+    if (f_.ends_with_head) return fail(Code::bad_input, "only the last segment ends at \"head_dim\"", node.where);
+    FormatReader reader(rotations_, head_dim_);
+    KV_TRY(segment, reader.segment(node, end));
+    f_.ends_with_head = segment.format.ends_with_head;
+    if (f_.ends_with_head) f_.heads.clear();  // no views
     segment.format.name = f_.name;
     end = segment.first + segment.count;
     f_.heads.push_back(end);
@@ -121,7 +146,19 @@ Result<void> FormatReader::segments(schema::Table& top, const schema::Node& list
   accept.read("max_relative_mse", f_.max_relative_mse);
   KV_CHECK(accept.done());
   f_.block = std::count(f_.heads.begin(), f_.heads.end(), head_dim_) != 0 ? head_dim_ : end;
+  f_.is_per_head = true;
   f_.scale.group = f_.scale.span = f_.block;
+  if (const schema::Node* const words = rotation_table.find("size");
+      words && words->kind == schema::Node::Kind::text && f_.heads.size() > 1)
+    rotation_table.complain(words->where, "a record whose first segments are a view has a rotation of one size");
+  if (rotation_table.exists()) KV_CHECK(rotation(rotation_table));
+  if (f_.rounds_to_bf16)
+    rotation_table.complain(rotation_table.where("round"), "values of segments are not rounded before they are coded");
+  if (f_.rotation.has_head_signs() && int(f_.rotation.pre.size()) < f_.block)
+    rotation_table.complain(rotation_table.where("name"),
+                            fmt::format("rotation '{}' has signs of {} channels, and heads have {}", f_.rotation.name,
+                                        f_.rotation.pre.size(), f_.block));
+  KV_CHECK(rotation_table.done());
   derive(f_);  // the sizes of all fields
   check_segment_places(top);
   KV_CHECK(top.done());

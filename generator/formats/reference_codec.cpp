@@ -21,7 +21,7 @@ constexpr double kTinyNorm = 1e-10;
 // put_bits writes the bits of code k that the field holds; get_bits reads them.
 void put_bits(const Field& field, std::uint8_t* block, int k, unsigned code) {
   for (int bit = 0; bit < field.bits; ++bit) {
-    const int at = field.bit_of(k, bit);
+    const int at = field.place_of(k, bit);
     block[field.at + at / 8] |= std::uint8_t((code >> (field.low + bit) & 1) << at % 8);
   }
 }
@@ -29,7 +29,7 @@ void put_bits(const Field& field, std::uint8_t* block, int k, unsigned code) {
 unsigned get_bits(const Field& field, const std::uint8_t* block, int k) {
   unsigned code = 0;
   for (int bit = 0; bit < field.bits; ++bit) {
-    const int at = field.bit_of(k, bit);
+    const int at = field.place_of(k, bit);
     code |= unsigned(block[field.at + at / 8] >> at % 8 & 1) << (field.low + bit);
   }
   return code;
@@ -203,35 +203,60 @@ double levels_square(const Format& f, const Span& span) {  // <C, C>
   return sum;
 }
 
-// Finds the states of the path of least squared error through a trellis: Viterbi's algorithm. Costs are float32; of
-// equal ones the lowest state wins. Any state may come before the first value.
-std::vector<unsigned> trellis_path(const Section& s, const std::vector<float>& x) {
-  const std::size_t states = s.values.size(), joins = std::size_t(1) << s.step_bits, groups = states / joins;
-  std::vector<float> cost(states), least(groups);
-  std::vector<std::uint8_t> choices(x.size() * groups);  // which of the `joins` states before led to a group
-  for (std::size_t t = 0; t < x.size(); ++t) {
-    for (std::size_t group = 0; group < groups; ++group) {
-      std::size_t best = 0;
-      for (std::size_t i = 1; i < joins; ++i)
-        if (cost[group * joins + i] < cost[group * joins + best]) best = i;
-      least[group] = cost[group * joins + best], choices[t * groups + group] = std::uint8_t(best);
-    }
-    for (std::size_t state = 0; state < states; ++state) {
-      const float miss = x[t] - float(s.values[state]);
-      cost[state] = least[state % groups] + miss * miss;
-    }
+// Viterbi's algorithm: the states of least squared error through a trellis. Costs are float32; of equal ones the lowest
+// state wins. A step joins the costs of each group of states that lead to the same states.
+class Trellis {
+ public:
+  explicit Trellis(const Section& section)
+      : section_(section),
+        states_(section.values.size()),
+        joins_(std::size_t(1) << section.step_bits),
+        groups_(states_ / joins_) {}
+
+  std::vector<unsigned> path(const std::vector<float>& x) {
+    std::vector<float> cost(states_);  // any state may come before the first value
+    if (!section_.is_tail_biting) return walk(x, 0, cost, 0, states_);
+    // The first walk starts in the middle. Its states behind the last value and before the first one are about those
+    // of the best closed path. The second walk comes from that group of states, and ends in one of them.
+    const std::size_t middle = x.size() / 2,
+                      first = walk(x, middle, cost, 0, states_)[x.size() - middle - 1] / joins_ * joins_;
+    std::fill(cost.begin(), cost.end(), INFINITY);
+    std::fill_n(cost.begin() + std::ptrdiff_t(first), joins_, 0.0f);
+    return walk(x, 0, cost, first, joins_);
   }
-  std::size_t state = 0;
-  for (std::size_t i = 1; i < states; ++i)
-    if (cost[i] < cost[state]) state = i;
-  std::vector<unsigned> path(x.size());
-  for (std::size_t t = x.size(); t-- > 0;) {
-    path[t] = unsigned(state);
-    const std::size_t group = state % groups;
-    state = group * joins + choices[t * groups + group];
+
+ private:
+  // Walks from states of these costs, and from value `begin` on through all values, to the cheapest of the states
+  // first .. first + count - 1.
+  std::vector<unsigned> walk(const std::vector<float>& x, std::size_t begin, std::vector<float> cost, std::size_t first,
+                             std::size_t count) const {
+    std::vector<float> least(groups_);
+    std::vector<std::uint8_t> choices(x.size() * groups_);  // which of the `joins` states before led to a group
+    for (std::size_t t = 0; t < x.size(); ++t) {
+      for (std::size_t group = 0; group < groups_; ++group) {
+        const float* const joined = cost.data() + group * joins_;
+        const float* const best = std::min_element(joined, joined + joins_);
+        least[group] = *best, choices[t * groups_ + group] = std::uint8_t(best - joined);
+      }
+      for (std::size_t state = 0; state < states_; ++state) {
+        const float miss = x[(begin + t) % x.size()] - float(section_.values[state]);
+        cost[state] = least[state % groups_] + miss * miss;
+      }
+    }
+    const float* const ends = cost.data() + first;
+    std::size_t state = std::size_t(std::min_element(ends, ends + count) - cost.data());
+    std::vector<unsigned> path(x.size());
+    for (std::size_t t = x.size(); t-- > 0;) {
+      path[t] = unsigned(state);
+      const std::size_t group = state % groups_;
+      state = group * joins_ + choices[t * groups_ + group];
+    }
+    return path;
   }
-  return path;
-}
+
+  const Section& section_;
+  std::size_t states_, joins_, groups_;
+};
 
 // Encodes a span by a norm rule, in double. y holds the rotated values.
 void encode_norm(const Format& f, const double* y, Span& span) {
@@ -245,7 +270,7 @@ void encode_norm(const Format& f, const double* y, Span& span) {
     unit[i] = float(y[i] * inverse);
     if (!s.is_trellis()) span.codes[i] = code_of_cell(s, code_of(y[i] * inverse, s.bounds));
   }
-  if (f.codes().is_trellis()) span.codes = trellis_path(f.codes(), unit);
+  if (f.codes().is_trellis()) span.codes = Trellis(f.codes()).path(unit);
   const double code_norm = std::sqrt(levels_square(f, span));
   span.is_tiny = norm <= kTinyNorm;
   span.stored = norm;
@@ -462,12 +487,15 @@ void for_fields(const Format& f, std::size_t index, const Move& move) {
     }
 }
 
-std::vector<std::uint8_t> encode_segments(const Format& f, std::span<const float> values, float tensor_scale) {
+std::vector<std::uint8_t> encode_values(const Format& f, std::vector<double> x, float tensor_scale);
+
+std::vector<std::uint8_t> encode_segments(const Format& f, std::vector<double> values, float tensor_scale) {
   std::vector<std::uint8_t> bytes(std::size_t(f.block_bytes));
+  rotate_forward(f.rotation, values.data(), int(values.size()));
   for (std::size_t i = 0; i < f.segments.size(); ++i) {
     const Segment& segment = f.segments[i];
-    const auto own = encode_row(segment.format, values.subspan(std::size_t(segment.first), std::size_t(segment.count)),
-                                tensor_scale);
+    const auto first = values.begin() + segment.first;
+    const auto own = encode_values(segment.format, {first, first + segment.count}, tensor_scale);
     for_fields(f, i, [&](const Field& field, int at, int from) {
       std::copy_n(own.begin() + from, field.bytes, bytes.begin() + at);
     });
@@ -475,7 +503,8 @@ std::vector<std::uint8_t> encode_segments(const Format& f, std::span<const float
   return bytes;
 }
 
-std::vector<double> decode_segments(const Format& f, std::span<const std::uint8_t> bytes, float tensor_scale) {
+std::vector<double> decode_segments(const Format& f, std::span<const std::uint8_t> bytes, bool rotated,
+                                    float tensor_scale) {
   std::vector<double> values;
   for (std::size_t i = 0; i < f.segments.size(); ++i) {
     const Segment& segment = f.segments[i];
@@ -486,16 +515,14 @@ std::vector<double> decode_segments(const Format& f, std::span<const std::uint8_
     const std::vector<double> some = decode_row(segment.format, own, segment.count, false, tensor_scale);
     values.insert(values.end(), some.begin(), some.end());
   }
+  if (!rotated) rotate_inverse(f.rotation, values.data(), int(values.size()));
   return values;
 }
 
-}  // namespace
-
-std::vector<std::uint8_t> encode_row(const Format& f, std::span<const float> values, float tensor_scale) {
-  if (f.has_segments()) return encode_segments(f, values, tensor_scale);
-  const auto n = std::size_t(f.stored_dim(int(values.size()))), block = std::size_t(f.block),
+std::vector<std::uint8_t> encode_values(const Format& f, std::vector<double> x, float tensor_scale) {
+  if (f.has_segments()) return encode_segments(f, std::move(x), tensor_scale);
+  const auto n = std::size_t(f.stored_dim(int(x.size()))), block = std::size_t(f.block),
              length = std::size_t(f.scale.span);
-  std::vector<double> x(values.begin(), values.end());
   for (std::size_t i = 0; i < x.size() && !f.channels.empty(); ++i) x[i] *= f.channels[i % f.channels.size()];
   x.resize(n, 0);
   std::vector<double> y = x;
@@ -530,8 +557,6 @@ std::vector<std::uint8_t> encode_row(const Format& f, std::span<const float> val
     put_block(f, row, b * block, bytes.data() + b * std::size_t(f.block_bytes));
   return bytes;
 }
-
-namespace {
 
 unsigned code_at(const Format& f, const std::uint8_t* block, int section, int k) {
   const Section& s = f.sections[std::size_t(section)];
@@ -579,9 +604,13 @@ void get_block(const Format& f, const std::uint8_t* block, float tensor_scale, s
 
 }  // namespace
 
+std::vector<std::uint8_t> encode_row(const Format& f, std::span<const float> values, float tensor_scale) {
+  return encode_values(f, {values.begin(), values.end()}, tensor_scale);
+}
+
 std::vector<double> decode_row(const Format& f, std::span<const std::uint8_t> bytes, int head_dim, bool rotated,
                                float tensor_scale) {
-  if (f.has_segments()) return decode_segments(f, bytes, tensor_scale);
+  if (f.has_segments()) return decode_segments(f, bytes, rotated, tensor_scale);
   const int n = f.stored_dim(head_dim);
   std::vector<double> values, extra;
   for (int first = 0; first < n; first += f.block)

@@ -13,8 +13,9 @@
 namespace kvjit {
 namespace {
 
-void multiply(double* x, const std::vector<std::int8_t>& signs) {
-  for (std::size_t i = 0; i < signs.size(); ++i) x[i] *= signs[i];
+// Multiplies the group of `size` channels, the first of which is channel `first`, with its signs.
+void multiply(double* x, const std::vector<std::int8_t>& signs, int first, int size) {
+  for (int i = 0; i < size; ++i) x[i] *= signs[std::size_t(first + i) % signs.size()];
 }
 
 // Multiplies with (1/sqrt n) H, in natural order. Scaling comes last, so that sums of f16 inputs are exact.
@@ -56,9 +57,10 @@ void rotate(const Rotation& rotation, double* x, int n, bool is_forward) {
       multiply(group, rotation, is_forward);
       continue;
     }
-    multiply(group, is_forward ? rotation.pre : rotation.post);
+    const int first = int(group - x);
+    multiply(group, is_forward ? rotation.pre : rotation.post, first, rotation.size);
     hadamard(group, rotation.size);
-    multiply(group, is_forward ? rotation.post : rotation.pre);
+    multiply(group, is_forward ? rotation.post : rotation.pre, first, rotation.size);
   }
 }
 
@@ -83,7 +85,7 @@ void make_signs(const SignSource& source, Rotation& rotation) {
       rotation.post = source.post;
       break;
   }
-  rotation.pre.resize(std::size_t(size), 1);
+  rotation.pre.resize(std::size_t(std::max(size, source.channels)), 1);
   rotation.post.resize(std::size_t(size), 1);  // A one-sided transform states no post signs: they are +1.
 }
 

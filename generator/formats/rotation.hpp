@@ -33,6 +33,7 @@ struct SignSource {
   std::uint64_t seed = 0;
   int draws = 0;                       // pcg64: length of each array as drawn; smaller sizes take a prefix
   std::vector<std::int8_t> pre, post;  // listed (as numbers or masks): +1 or -1; post may be empty
+  int channels = 0;                    // listed, above 0: pre has signs of so many channels of a head
   std::vector<int> sizes;              // the group sizes that it serves
 };
 
@@ -92,14 +93,17 @@ struct RotationSpec {
 struct Rotation {
   std::string name = "none";
   RotationKind kind = RotationKind::none;
-  int size = 1;                        // channels of a group
-  std::vector<std::int8_t> pre, post;  // wht: `size` entries of +1 or -1 each
-  int width = 0;                       // dense: size; blocks: channels of a block
+  int size = 1;  // channels of a group
+  // wht: `size` entries of +1 or -1 each. Where groups of a head have different signs, `pre` has those of all groups,
+  // one group after the other; then a head has at most pre.size() channels.
+  std::vector<std::int8_t> pre, post;
+  int width = 0;  // dense: size; blocks: channels of a block
   // dense and blocks, row-major [size][width]: y_i = sum_k matrix[i * width + k] * x[i / width * width + k], over the
   // channels inside the group.
   Matrix matrix;
   bool is_orthogonal = true;  // false: a Gaussian matrix, whose "inverse" is only its transpose
   bool is_identity() const { return kind == RotationKind::none; }
+  bool has_head_signs() const { return int(pre.size()) > size; }
   bool operator==(const Rotation&) const = default;
 };
 
@@ -108,7 +112,8 @@ Result<RotationSpec> parse_rotation(std::string_view toml_text, const std::strin
 // Fails with unsupported if the file does not allow `size`; the error lists the possible sizes.
 Result<Rotation> make_rotation(const RotationSpec& spec, int size);
 
-// Rotate n values in place, in double, in consecutive groups of rotation.size; n must be a multiple of it.
+// Rotate n values in place, in double, in consecutive groups of rotation.size; n must be a multiple of it. If groups of
+// a head have different signs, the values are those of one head.
 void rotate_forward(const Rotation& rotation, double* x, int n);
 void rotate_inverse(const Rotation& rotation, double* x, int n);
 

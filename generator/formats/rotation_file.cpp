@@ -81,6 +81,19 @@ void read_mask(schema::Table& table, std::string_view key, std::vector<std::int8
   check_length(table, key, out.size(), largest, "a bit");
 }
 
+// Reads of how many channels of a head the signs are, where its groups have different ones.
+void read_channels(schema::Table& table, const std::vector<int>& sizes, int& channels) {
+  table.read("channels", channels, {64, 4096});
+  if (!table.find("channels")) return;
+  for (const int size : sizes)
+    if (size < 32 || channels % size != 0)
+      table.complain(table.where("channels"), fmt::format("{} channels are no whole groups of {}, or a group has "
+                                                          "fewer than 32",
+                                                          channels, size));
+  if (table.find("post"))
+    table.complain(table.where("post"), "signs of all channels of a head are those before the transform");
+}
+
 // The values of `generator` in [signs]; list and mask are both SignGenerator::listed.
 enum class Notation { unknown, none, pcg64, mt19937, golden, list, mask };
 
@@ -99,7 +112,7 @@ SignSource read_sign_source(schema::Table& table, const std::vector<int>& sizes)
                                      {Notation::mask, "mask"}});
   switch (notation) {
     case Notation::unknown:  // The generator is missing or wrong; its other keys are not complained about, too.
-      for (const char* key : {"seed", "draws", "pre", "post"}) table.find(key);
+      for (const char* key : {"seed", "draws", "pre", "post", "channels"}) table.find(key);
       break;
     case Notation::none:
       break;
@@ -121,7 +134,8 @@ SignSource read_sign_source(schema::Table& table, const std::vector<int>& sizes)
       source.generator = SignGenerator::listed;
       table.require("pre");
       const auto read = notation == Notation::list ? read_signs : read_mask;
-      read(table, "pre", source.pre, largest);
+      read_channels(table, sizes, source.channels);
+      read(table, "pre", source.pre, std::max(largest, source.channels));
       read(table, "post", source.post, largest);
       break;
   }

@@ -6,6 +6,10 @@
 // with other symbols: all states that are g modulo the number of groups. So a step finds the cheapest state of each
 // group, and adds a distance for each new state. Of equal costs the lowest state wins.
 //
+// The path of a tail-biting trellis is closed: the state behind the last value leads to the one behind the first. A
+// first walk starts in the middle of the block with any state. Where it passes the ends of the block it has about the
+// states of the best closed path, so the second walk comes from the group of states there and ends in it.
+//
 // A lane keeps the costs of kOwn neighbouring states in registers, and the entries of these states. Shared memory of
 // the warp has the values, which the states of their path replace; the least cost of each group, twice, so that a step
 // has one barrier; and for each value a byte a lane with the choices in the lane's groups.
@@ -27,7 +31,29 @@ struct TrellisSearch {
   u8* choices;   // a byte for each value and lane
 
   KV_DEVICE void find() {
-    float cost[kOwn] = {}, entry[kOwn];
+    float cost[kOwn] = {};
+    if constexpr (Codes::kIsTailBiting) {
+      walk(cost, kLength / 2);
+      u32 state = cheapest(cost);
+      KV_NO_UNROLL
+      for (int i = kLength - 1; i >= kLength - kLength / 2; --i) state = before(state, i);
+      sync_warp();  // the second walk writes the choices again
+      const u32 group = state / kJoins;
+      allow<false>(cost, group);
+      walk(cost, 0);
+      allow<true>(cost, group);
+      state = cheapest(cost);
+      trace(state / kJoins == group ? state : group * kJoins);  // costs that are no numbers have no cheapest state
+    } else {
+      walk(cost, 0);
+      trace(cheapest(cost));
+    }
+  }
+
+ private:
+  // Leads from states of these costs through all values, from value `first` on. Value kLength is value 0.
+  KV_DEVICE void walk(float (&cost)[kOwn], int first) {
+    float entry[kOwn];
     KV_UNROLL
     for (int i = 0; i < kOwn; ++i) entry[i] = Codes::value(lane() * kOwn + i);
     KV_NO_UNROLL
@@ -45,7 +71,7 @@ struct TrellisSearch {
       }
       choices[t * 32 + lane()] = u8(chosen);
       sync_warp();
-      const float x = float_of(words[t]);
+      const float x = float_of(words[(first + t) % kLength]);
       const float* const joined = groups + lane() * kOwn % kGroups;
       KV_UNROLL
       for (int i = 0; i < kOwn; ++i) {
@@ -54,10 +80,22 @@ struct TrellisSearch {
       }
     }
     sync_warp();  // choices and values have been written and read by all lanes
-    trace(cheapest(cost));
   }
-
- private:
+  // Makes the costs of all states infinite but those of a group, which are kept, or 0.
+  template <bool kIsKept>
+  KV_DEVICE static void allow(float (&cost)[kOwn], u32 group) {
+    KV_UNROLL
+    for (int i = 0; i < kOwn; ++i) {
+      const float allowed = kIsKept ? cost[i] : 0.f;
+      cost[i] = u32(lane() * kOwn + i) / kJoins == group ? allowed : float_of(0x7f800000u);
+    }
+  }
+  // The state before the i-th value of a walk, which led to `state`.
+  KV_DEVICE u32 before(u32 state, int i) const {
+    const u32 group = state % kGroups;
+    const u32 choice = choices[i * 32 + group / kOwnGroups] >> group % kOwnGroups * Codes::kStep & (kJoins - 1);
+    return group * kJoins + choice;
+  }
   // The lowest of the cheapest states. If costs are NaN, state 0.
   KV_DEVICE static u32 cheapest(const float (&cost)[kOwn]) {
     float lowest = cost[0];
@@ -79,28 +117,28 @@ struct TrellisSearch {
     KV_NO_UNROLL
     for (int t = kLength - 1; t >= 0; --t) {
       if (lane() == 0) words[t] = state;
-      const u32 group = state % kGroups;
-      const u32 choice = choices[t * 32 + group / kOwnGroups] >> group % kOwnGroups * Codes::kStep & (kJoins - 1);
-      state = group * kJoins + choice;
+      state = before(state, t);
     }
     sync_warp();
   }
 };
 
-// Packs the streams of all blocks, two bytes a lane, from the states of all values.
+// Packs the streams of all blocks, two bytes a lane, from the states of all values. In a circle each value adds its
+// lowest kStep bits: the others are those of the values behind it.
 template <class F, class Field>
 KV_DEVICE void pack_streams(const u32* states, u8* to) {
-  constexpr int kUnits = (Field::kBits + (F::kBlock - 1) * Field::kStep + 15) / 16;
+  constexpr int kCode = Field::kCircle > 0 ? Field::kStep : Field::kBits;  // bits of a state
+  constexpr int kUnits = (kCode + (F::kBlock - 1) * Field::kStep + 15) / 16;
   KV_NO_UNROLL
   for (int i = lane(); i < F::kStored / F::kBlock * kUnits; i += 32) {
     const int block = i / kUnits, first_bit = i % kUnits * 16;
     // The values whose states have bits of the unit.
-    const int begin = first_bit < Field::kBits ? 0 : (first_bit - Field::kBits) / Field::kStep + 1,
+    const int begin = first_bit < kCode ? 0 : (first_bit - kCode) / Field::kStep + 1,
               end = (first_bit + 15) / Field::kStep + 1;
     u32 bits = 0;
     KV_NO_UNROLL
     for (int value = begin; value < end && value < F::kBlock; ++value) {
-      const u32 state = states[block * F::kBlock + value];
+      const u32 state = states[block * F::kBlock + value] & ((1u << kCode) - 1);
       const int bit = value * Field::kStep - first_bit;
       bits |= bit < 0 ? state >> -bit : state << bit;
     }

@@ -317,6 +317,36 @@ codebook = { unit = "normal", values = [
   1.50, 1.18, 2.46, 1.40, 0.54, 0.49, 1.74, 1.98, 1.48, 0.85, 0.99, 2.08, 1.99, 1.37, 0.91, 0.93] }
 scale = { rule = "least_squares", factor = 1.02 }
 accept = { max_relative_mse = 0.085 })"},
+      {"trellis2_circle", {64, 128}, false, R"(block = 64
+fields = [{ field = "scale" }, { field = "codes" }]
+codes = { kind = "trellis", state_bits = 7, step_bits = 2, tail_biting = true }
+codebook = { unit = "steps", steps_per_sigma = 50, values = [
+  -90, -73, -43, -51, -120, -99, -59, -37, -113, -36, -86, -85, -42, -27, -83, -72,
+  -54, -69, -17, -47, -111, -61, -54, -45, -52, -97, -83, -47, -37, -63, -74, -92,
+  -42, -27, 4, -6, -63, -46, -17, 7, -55, 13, -25, -37, 4, 17, -33, -21,
+  -11, -18, 24, 0, -45, -48, -9, 3, -5, -36, -37, 3, -11, -14, -24, -36,
+  -6, 7, 45, 25, -21, -11, 19, 40, -20, 46, 12, 1, 41, 66, -1, 13,
+  25, 16, 69, 18, -9, -14, 31, 41, 29, 0, -3, 44, 54, 21, 7, 2,
+  41, 51, 95, 73, 21, 31, 65, 87, 26, 101, 60, 52, 77, 114, 40, 52,
+  75, 59, 123, 70, 27, 25, 87, 99, 74, 43, 50, 104, 100, 69, 46, 47] }
+scale = { rule = "corrected_norm" }
+accept = { max_relative_mse = 0.087 })"},
+      {"segments_rotated", {96, 160}, false, R"(rotation = { name = "wht_unsigned", size = 32 }
+fields = [{ field = "codes" }, { field = "codes", segment = 1 }, { field = "scale", segment = 1 }, { field = "scale" },
+          { field = "pad", bytes = 2 }]
+accept = { max_relative_mse = 0.037 }
+[[segments]]
+channels = [0, 32]
+codes = { kind = "table", bits = 4 }
+codebook = { unit = "steps", steps_per_sigma = 46, symmetric = true, values = [6, 18, 30, 43, 58, 74, 95, 126] }
+scale = { rule = "unbiased" }
+[[segments]]
+channels = [32, "head_dim"]
+fields = [{ field = "codes", bits = 2, split = 4 }, { field = "codes", low = 2, bits = 1, split = 4 },
+          { field = "scale" }]
+codes = { kind = "table", bits = 3 }
+codebook = { unit = "normal", symmetric = true, values = [0.245, 0.756, 1.344, 2.152] }
+scale = { rule = "corrected_norm", group = 32 })"},
       {"segments", {96, 64}, true, R"(fields = [{ field = "codes" }, { field = "codes", segment = 1 },
           { field = "scale", rows = 2 }, { field = "codes", segment = 2 }, { field = "scale", segment = 1 },
           { field = "pad", bytes = 4 }, { field = "pad", bytes = 2, plane = "scales" }]

@@ -14,7 +14,7 @@ inline int stored_code(const Format& f, const std::uint8_t* block, int section, 
   int code = 0;
   for (const Field& field : f.fields)
     for (int bit = 0; field.kind == FieldKind::codes && field.section == section && bit < field.bits; ++bit) {
-      const int at = field.bit_of(k, bit);
+      const int at = field.place_of(k, bit);
       code |= (block[field.at + at / 8] >> at % 8 & 1) << (field.low + bit);
     }
   return code;
@@ -22,7 +22,7 @@ inline int stored_code(const Format& f, const std::uint8_t* block, int section, 
 inline void store_code(const Format& f, std::uint8_t* block, int section, int k, int code) {
   for (const Field& field : f.fields)
     for (int bit = 0; field.kind == FieldKind::codes && field.section == section && bit < field.bits; ++bit) {
-      const int at = field.bit_of(k, bit);
+      const int at = field.place_of(k, bit);
       std::uint8_t& byte = block[field.at + at / 8];
       byte = std::uint8_t((byte & ~(1 << at % 8)) | (code >> (field.low + bit) & 1) << at % 8);
     }
@@ -48,8 +48,10 @@ inline std::vector<int> codes_of(const Format& f, const std::vector<std::uint8_t
 // stage_tile.cuh does.
 inline void load_plane(const FieldRead& plane, const std::uint8_t* block, int run, int row_lane,
                        std::vector<std::uint32_t>& words) {
-  const int late = plane.wrap > 0 ? row_lane / plane.wrap * plane.wrap_bits : 0;
-  if (plane.wrap > 0) row_lane %= plane.wrap;
+  const int late = plane.wrap > 0     ? row_lane / plane.wrap * plane.wrap_bits
+                   : plane.shared > 0 ? row_lane / plane.shared % 2 * plane.shared_bits
+                                      : 0;
+  row_lane = plane.lanes_before(row_lane);
   const int step = plane.is_unaligned ? 1 : plane.unit, bit = row_lane * plane.lane_bits, unit = 8 * step;
   const std::uint8_t* at =
       block + plane.at + run * plane.read_bits / 8 + (plane.loads_whole_field ? 0 : bit / unit * step);

@@ -142,6 +142,9 @@ Result<RotationFlag> rotation_flag(const Registry& registry, const std::string& 
     return fail(Code::usage, fmt::format("--rotation {}: expected a name and the channels of a group", text), {},
                 {"for example --rotation wht_signed:128"});
   KV_TRY(rotation, registry.rotation(text.substr(0, colon), group, {}));
+  if (rotation.has_head_signs())
+    return fail(Code::unsupported, fmt::format("--rotation {}: the groups of a head have different signs", text), {},
+                {"rotations with the same signs for each group work"});
   return RotationFlag{rotation, group};
 }
 

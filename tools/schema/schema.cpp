@@ -122,6 +122,7 @@ class Writer {
     if (table.keys.count("when")) return "rule";
     if (table.keys.count("steps_per_sigma")) return "format.codebook";
     if (path == "format.segments.codes") return "format.codes";
+    if (path == "format.segments.fields") return "format.fields";
     if (path == "format.segments.codebook") return "format.codebook";
     if (path == "format.segments.scale") return "format.scale";
     return path;

@@ -19,6 +19,7 @@ constexpr int kSlack = 16;  // bytes that a lane read, if it starts inside a byt
 // Entries of a section's fp16 table; 0 if it has none.
 int table_entries(const SectionPlan& s) {
   if (s.is_masked || s.codes.kind != CodeKind::table || s.integers.kind != IntegerKind::none) return 0;
+  if (s.codes.is_trellis()) return 1 << (s.codes.bits + (s.at_once - 1) * s.codes.step_bits);
   return s.code_lane_bits > 0 ? 256 : s.codes.bits <= 4 ? 1 << 2 * s.codes.bits : 1 << s.codes.bits;
 }
 
@@ -218,12 +219,36 @@ std::vector<BlockShape> shapes_of(DecodePlan plan) {
   return shapes;
 }
 
+// Lets one look-up find the states of `at_once` neighbouring codes of a trellis. False if there is no trellis that is
+// small enough for two: tables have 1024 entries at most.
+bool look_up_states(DecodePlan& plan, int at_once) {
+  constexpr int kMostBits = 10;
+  bool is_possible = false;
+  for (SidePlan* side : {&plan.k, &plan.v})
+    for (SectionPlan& section : side->sections)
+      if (section.codes.is_trellis() && section.codes.bits + section.codes.step_bits <= kMostBits)
+        section.at_once = at_once, is_possible = true;
+  return is_possible;
+}
+// Looks up two states at once where each lane can have a copy of the larger table, and the block as many warps as with
+// the smaller one: with fewer copies bank conflicts cost what that saves.
+void choose_states_at_once(DecodePlan& plan, const BlockShape& shape) {
+  constexpr int kCopies = 32;
+  if (!look_up_states(plan, 1)) return;
+  const int warps = shape.warps == 0 ? shapes_of(plan).front().warps : shape.warps;
+  look_up_states(plan, 2);
+  const std::vector<BlockShape> shapes = shape.warps == 0 ? shapes_of(plan) : std::vector<BlockShape>{};
+  const BlockShape& chosen = shapes.empty() ? shape : shapes.front();
+  if (chosen.copies != kCopies || chosen.warps < warps || !misfit(plan, chosen).empty()) look_up_states(plan, 1);
+}
+
 // Takes the measured shape, or the planner's own. A shape that was measured for this very problem, or that the caller
 // asked for, must fit.
 Result<BlockShape> choose_shape(DecodePlan& plan, const Tuning& tuning) {
   using Match = Tuning::Match;
   Decision decision{"tuning", to_string(tuning.match), tuning.why, {}};
   BlockShape chosen = tuning.shape;
+  choose_states_at_once(plan, chosen);
   // Shapes were measured without features, which need some shared memory.
   const bool is_featured = plan.features.any() && tuning.match != Match::none && tuning.match != Match::requested;
   const bool is_own = (tuning.is_same_shape && !is_featured) || tuning.match == Match::requested;
@@ -295,7 +320,10 @@ void take_team(DecodePlan& plan, const TeamPlan& team) {
   // If K's entries are rounded to fp16, the rounding of Q adds an error of the same order, and a second fp16 number
   // for each element of Q would double the products. For many query rows that costs too much, unless K is exact.
   const bool is_half = !plan.k.format.is_transformed() && plan.q_type == Element::f16;
-  const bool are_many = plan.by_warpgroups || (plan.team > 1 && keys.codes.kind != CodeKind::plain);
+  // Queries of bf16 have 8 bits, and a rounding to 11 bits adds little to theirs.
+  const bool is_coarse =
+      plan.k.format.has_segments() && !plan.k.format.is_transformed() && plan.q_type == Element::bf16;
+  const bool are_many = plan.by_warpgroups || (plan.team > 1 && (keys.codes.kind != CodeKind::plain || is_coarse));
   plan.query_terms = is_half || are_many || is_rounded_once(plan.k) ? 1 : 2;
   plan.scales_queries = plan.has_integer_keys || (plan.query_terms == 1 && !is_half);
 }

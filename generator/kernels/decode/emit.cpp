@@ -40,8 +40,10 @@ std::string scale_of(const Format& f, const SectionPlan& section, bool is_planar
   const std::string place = f.swizzles_scales
                                 ? fmt::format("swizzled_scale<{}>(block, group)", f.block / f.scale.group)
                                 : fmt::format("block + {} + {} * {}", at(FieldKind::scale), number, bytes);
-  const std::string raw = bytes == 4 ? fmt::format("load_staged_u16({0}) | load_staged_u16({0} + 2) << 16", place)
-                                     : fmt::format("{}({})", bytes == 2 ? "load_staged_u16" : "load_staged_u8", place);
+  const bool is_divided = bytes == 4 && !section.has_aligned_scales;
+  constexpr const char* kLoads[] = {"", "load_staged_u8", "load_staged_u16", "", "load_staged_u32"};
+  const std::string raw = is_divided ? fmt::format("load_staged_u16({0}) | load_staged_u16({0} + 2) << 16", place)
+                                     : fmt::format("{}({})", kLoads[bytes], place);
   constexpr const char* kReaders[] = {"f32_from_f16",   "f32_from_bf16", "f32_from_e4m3",
                                       "f32_from_ue4m3", "f32_from_e8m0", "float_of"};
   std::string value = f.has_zero_point() ? fmt::format("float_of(({}) & {:#x}u)", raw, ~f.zero_mask())
@@ -205,7 +207,8 @@ void write_section(Writer& w, const SidePlan& side, std::size_t index, const std
            joined(section.halves, [](std::uint16_t half) { return fmt::format("{:#06x}", half); }));
   for (std::size_t p = 0; p < reads.planes.size(); ++p) {
     const FieldRead& plane = reads.planes[p];
-    w.line("struct {}Plane{} {{", type, p);
+    const std::string name = fmt::format("{}Plane{}", type, p);
+    w.line("struct {}{} {{", name, plane.shared > 0 || plane.is_circular ? "Own" : "");
     w.line(
         "  static constexpr int kAt = {}, kLaneBits = {}, kReadBytes = {}, kLoadBytes = {}, kUnit = {}, kFirstWord = "
         "{}, "
@@ -214,11 +217,24 @@ void write_section(Writer& w, const SidePlan& side, std::size_t index, const std
     w.line("  static constexpr int kWrap = {}, kWrapBits = {};", plane.wrap, plane.wrap_bits);
     w.line("  static constexpr bool kLoadsWholeField = {}, kIsUnaligned = {};\n}};", flag(plane.loads_whole_field),
            flag(plane.is_unaligned));
+    if (plane.shared > 0)
+      w.line(
+          "struct {0} : {0}Own {{\n  using Own = {0}Own;\n  static constexpr int kShared = {1}, kSharedBits = "
+          "{2};\n}};",
+          name, plane.shared, plane.shared_bits);
+    if (plane.is_circular) {
+      w.line("struct {0}Next : {0}Own {{\n  static constexpr int kLoadBytes = 1, kUnit = 1, kWords = 1;", name);
+      w.line("  static constexpr bool kIsUnaligned = false;\n}};");
+      w.line("struct {0} : {0}Own {{\n  using Own = {0}Own;\n  using Next = {0}Next;", name);
+      w.line("  static constexpr int kCircleLanes = {}, kCircleReads = {};\n}};", reads.lanes_per_block,
+             reads.reads_per_group);
+    }
   }
   w.line("struct {} {{", type);
   w.line("  static constexpr int kThreads = {}, kBits = {}, kOffset = {};", threads, section.codes.bits,
          section.codes.offset);
-  if (section.codes.is_trellis()) w.line("  static constexpr int kStep = {};", section.codes.step_bits);
+  if (section.codes.is_trellis())
+    w.line("  static constexpr int kStep = {}, kAtOnce = {};", section.codes.step_bits, section.at_once);
   w.line("  // dimensions kFirst .. kFirst + kDim of the row as the kernel counts them: kGroups x kReads lane reads");
   w.line("  static constexpr int kFirst = {}, kDim = {}, kGroups = {}, kReads = {}, kReadCodes = {}, kReadWords = {};",
          section.first, section.dim, reads.groups, reads.reads_per_group, reads.codes, reads.words);
@@ -291,6 +307,18 @@ void write_section(Writer& w, const SidePlan& side, std::size_t index, const std
 
 namespace emit {
 
+void overload_fragments(Writer& w, const SidePlan& k, const SidePlan& v) {
+  const auto has_rare_plane = [](const SectionPlan& section) {
+    return std::any_of(section.reads.planes.begin(), section.reads.planes.end(),
+                       [](const FieldRead& plane) { return plane.shared > 0 || plane.is_circular; });
+  };
+  // Planes come first: the fragment of records includes what uses them.
+  for (const SidePlan* side : {&k, &v})
+    if (std::any_of(side->sections.begin(), side->sections.end(), has_rare_plane))
+      w.fragment("kernels/decode/rare/planes.cuh");
+  if (k.is_record || v.is_record) w.fragment("kernels/decode/rare/record_rows.cuh");
+}
+
 void side_fragments(Writer& w, const SidePlan& side) {
   if (side.format.swizzles_scales) w.fragment("kernels/decode/rare/swizzled_scales.cuh");
   for (const SectionPlan& section : side.sections) {
@@ -334,6 +362,7 @@ void write_side(Writer& w, const SidePlan& side, const std::string& type, int th
          side.scale_row_bytes, side.scales_at, side.scale_pitch, side.stage_bytes);
   if (side.in_keys) w.line("  static constexpr bool kIsInKeys = true;");
   if (side.format.swizzles_scales) w.line("  static constexpr bool kHasSwizzledScales = true;");
+  if (side.is_record) w.line("  static constexpr bool kIsRecord = true, kKeepsSectors = {};", flag(side.keeps_sectors));
   w.line("  static constexpr int kTableCopies = {}, kScaledGroups = {};", side.table_copies, scaled);
   w.line("  static constexpr float kUnit = {};", real(side.unit));
   w.line("  using Sections = List<{}>;\n}};\n", sections);
@@ -373,6 +402,7 @@ void write_writer(Writer& w, const SidePlan& side, int head_dim, const std::stri
 Source emit_decode(const DecodePlan& plan, const Registry& registry) {
   const std::string name = fmt::format("decode.{}", plan.name);
   Writer w = begin(registry, name, "decode attention over a packed KV cache");
+  overload_fragments(w, plan.k, plan.v);
   if (plan.heads > 1) w.fragment("kernels/decode/stage_token_heads.cuh");  // before decode.cuh uses what it overloads
   w.fragment("kernels/decode/decode.cuh");
   if (plan.heads > 1) w.fragment("kernels/decode/token_heads.cuh");

@@ -16,6 +16,8 @@ namespace emit {
 
 // Writes the sizes of output rows into the plan of a kernel that writes them.
 void write_output_dims(Writer& w, const DecodePlan& plan);
+// Adds the fragments that overload what those of every side use, and so stand before them.
+void overload_fragments(Writer& w, const SidePlan& k, const SidePlan& v);
 // Adds the fragments that write_side needs, beside those of every side.
 void side_fragments(Writer& w, const SidePlan& side);
 // Writes one side: its sections, the geometry of its staged rows, and struct `type`, which is KeySide or ValueSide.

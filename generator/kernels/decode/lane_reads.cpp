@@ -52,19 +52,27 @@ void wrap_lanes(const Field& plane, const CodeSets& sets, int reads_per_group, i
   }
 }
 
-// Plans the loads of one plane. False if the codes of some sets are placed differently from those of the first set, or
-// if the distance from lane to lane, or from read to read, is not constant.
-bool plan_field_read(const Field& plane, int at, const CodeSets& sets, int reads_per_group, int lanes_per_row,
-                     FieldRead& load) {
-  const int origin = first_bit(plane, sets[0]);
-  if (origin != 0) return false;
+// Plans the loads of one plane, of which lanes may share bytes (FieldRead::shared). False if the codes of some sets are
+// placed differently from those of the first set, or if the distance from lane to lane, or from read to read, is not
+// constant.
+bool plan_shared_read(const Field& plane, int at, const CodeSets& sets, int reads_per_group, int lanes_per_row,
+                      int shared, FieldRead& load) {
+  load = {};
+  if (first_bit(plane, sets[0]) != 0) return false;
   load.at = at;
-  load.lane_bits = lanes_per_row > 1 ? first_bit(plane, sets[1]) : 0;
+  const int next = shared == 1 ? 2 : 1;  // the first lane that has other bytes than lane 0
+  load.lane_bits = lanes_per_row > next ? first_bit(plane, sets[std::size_t(next)]) : 0;
   load.read_bits = reads_per_group > 1 ? first_bit(plane, sets[std::size_t(lanes_per_row)]) : 0;
-  wrap_lanes(plane, sets, reads_per_group, lanes_per_row, load);
+  if (shared == 0)
+    wrap_lanes(plane, sets, reads_per_group, lanes_per_row, load);
+  else
+    load.shared = shared, load.shared_bits = first_bit(plane, sets[std::size_t(shared)]);
+  if (shared > 0 && (load.lane_bits % 8 != 0 || load.shared_bits >= 8)) return false;
   const auto lane_begin = [&](int row_lane) {
-    return load.wrap == 0 ? row_lane * load.lane_bits
-                          : row_lane % load.wrap * load.lane_bits + row_lane / load.wrap * load.wrap_bits;
+    const int bits = load.wrap > 0     ? row_lane / load.wrap * load.wrap_bits
+                     : load.shared > 0 ? row_lane / load.shared % 2 * load.shared_bits
+                                       : 0;
+    return load.lanes_before(row_lane) * load.lane_bits + bits;
   };
   int span = 0;
   for (int r = 0; r < reads_per_group; ++r)
@@ -79,14 +87,30 @@ bool plan_field_read(const Field& plane, int at, const CodeSets& sets, int reads
       }
     }
   if (load.read_bits % 8 != 0) return false;
+  if (plane.is_circular) {
+    // Codes want at most a byte behind the lane read (Section::is_tail_biting).
+    load.is_circular = true;
+    load.load_bytes = int(sets[0].size()) * plane.step / 8;
+    load.words = load.load_bytes / 4 + 1;
+    return int(sets[0].size()) * plane.step % 8 == 0;
+  }
   if (load.lane_bits % 8 != 0 && reads_per_group == 1 && plane.bytes <= 4) {
     load.loads_whole_field = true;
     load.load_bytes = plane.bytes;
   } else {
-    load.load_bytes = (span + (load.lane_bits % 8 == 0 ? 0 : 7) + 7) / 8;  // 7: a read may start inside a byte
+    load.load_bytes =
+        (span + (load.lane_bits % 8 == 0 ? load.shared_bits : 7) + 7) / 8;  // 7: a read may start inside a byte
   }
   load.words = (load.load_bytes + 3) / 4;
   return true;
+}
+
+bool plan_field_read(const Field& plane, int at, const CodeSets& sets, int reads_per_group, int lanes_per_row,
+                     FieldRead& load) {
+  if (plan_shared_read(plane, at, sets, reads_per_group, lanes_per_row, 0, load)) return true;
+  for (int shared = 1; plane.split > 0 && 2 * shared <= lanes_per_row; shared *= 2)
+    if (plan_shared_read(plane, at, sets, reads_per_group, lanes_per_row, shared, load)) return true;
+  return false;
 }
 
 // Plans the reads of a field with Field::is_nibbles. A lane of K has a group of three words. A lane of V has half a

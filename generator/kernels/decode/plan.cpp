@@ -78,7 +78,8 @@ std::string reader(const SectionPlan& section) {
       text = "integers to halves by exponent";
       break;
     case CodeKind::table:
-      text = section.codes.is_trellis()    ? "states of a trellis by table"
+      text = section.codes.is_trellis()
+                 ? section.at_once == 2 ? "pairs of states of a trellis by table" : "states of a trellis by table"
              : section.code_lane_bits == 2 ? "two pairs of codes by table"
              : section.codes.bits <= 4     ? "pairs of codes by table"
                                            : "single codes by table";
@@ -91,7 +92,9 @@ std::string reader(const SectionPlan& section) {
 std::string place(const SidePlan& side) {
   if (side.heads > 1) return fmt::format("{} heads a tile, in {} range(s)", side.heads, 8 / side.copy_eighths);
   return fmt::format("pitch {} of {}{}{}", side.pitch, side.row_bytes, side.swizzle != 0 ? " swizzled" : "",
-                     side.caches_in_l1 ? " by way of the L1" : "");
+                     side.caches_in_l1 ? " by way of the L1" : "") +
+         (side.keeps_sectors ? ", whole sectors" : "") +
+         (side.is_record && side.has_even_odd_order ? ", even rows first" : "");
 }
 
 int power_of_two_in(int v, int most) {  // the largest power of two <= most that divides v
@@ -117,6 +120,18 @@ Decision page_decision(const DecodePlan& plan) {
           {}};
 }
 
+// Sets SectionPlan::has_aligned_scales of the sections of a side.
+void find_aligned_scales(SidePlan& side) {
+  for (SectionPlan& section : side.sections) {
+    const Format& f = section.own ? *section.own : side.format;
+    const Field* const scale = f.field(FieldKind::scale);
+    if (!scale || f.scale.type != ScaleType::f32 || side.is_misaligned || side.heads > 1) continue;
+    const int at = side.is_planar || section.own ? scale->plane_at : scale->at,
+              stride = section.own ? section.scale_stride : side.scale_stride;
+    section.has_aligned_scales = at % 4 == 0 && stride % 4 == 0 && side.scale_pitch % 4 == 0;
+  }
+}
+
 // The plan without the shape of a block and what depends on it.
 Result<DecodePlan> begin_plan(const Problem& problem) {
   DecodePlan plan;
@@ -137,6 +152,8 @@ Result<DecodePlan> begin_plan(const Problem& problem) {
   const bool by_integers = problem.arch.has("mma_m16n8k32_s8");
   KV_TRY(k, plan_side(problem.k, problem.head_dim, is_planar, true, by_integers));
   KV_TRY(v, plan_side(problem.v, problem.v_dim(), is_planar, false));
+  place_records(k, problem, true), place_records(v, problem, false);
+  if (problem.values_in_keys && k.is_record) place_together(k, v);
   if (problem.values_in_keys) put_in_keys(v, k);
   plan.k = k;
   plan.v = v;
@@ -168,6 +185,7 @@ Result<DecodePlan> plan_decode(const Problem& problem, const Tuning& tuning) {
         fmt::format("attention.sparse_v is served by one warp alone, {} query rows over {} values take a team of {}",
                     plan.rows, plan.v.rotated_dim, plan.team),
         {}, {"16 query rows at head_dim 128 take one warp", "leave sparse_v out"});
+  find_aligned_scales(plan.k), find_aligned_scales(plan.v);
   for (const SectionPlan& section : plan.k.sections) order_keys(section, plan.key_order);
   for (int warp = 0; warp < plan.value_share; ++warp)
     for (const SectionPlan& section : plan.v.sections) order_values(section, warp, plan.value_order);

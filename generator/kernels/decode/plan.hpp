@@ -53,6 +53,13 @@ struct FieldRead {
   // Lane i of a block loads the bytes of lane i % wrap and shifts them right by i / wrap * wrap_bits bits. 0: each lane
   // has bytes of its own.
   int wrap = 0, wrap_bits = 0;
+  // Of each 2 * shared lanes, lanes i and i + shared load the same bytes, and the second one shifts them right by
+  // shared_bits. lane_bits is from one pair of lanes to the next. 0: none do.
+  int shared = 0, shared_bits = 0;
+  int lanes_before(int lane) const {  // how many pairs of lanes, or lanes with bytes of their own, come before
+    return wrap > 0 ? lane % wrap : shared > 0 ? lane / (2 * shared) * shared + lane % shared : lane;
+  }
+  bool is_circular = false;  // a byte is loaded behind the lane read: the first byte of the next one in the circle
   bool loads_whole_field = false;  // each lane loads the whole field (at most a word) and shifts
   int load_bytes = 0,              // bytes of the field that one lane read needs
       words = 0,                   // words that hold them
@@ -143,6 +150,7 @@ struct SectionPlan {
   bool owns_table = false;       // its table is not that of a section before
   int table_at = 0;              // bytes from the start of shared memory
   std::vector<std::uint16_t> halves;  // table: the bits of value / unit as fp16
+  int at_once = 1;                    // trellis: the states of neighbouring codes that one look-up finds, 1 or 2
   double unit = 1;                    // value = unit * the unpacked number
   double factor = 1;                  // scale = factor * the stored scale
   // A segment has a format of its own. Field::plane_at counts from the start of the row here, or from the start of the
@@ -150,6 +158,7 @@ struct SectionPlan {
   // one block of the segment to those of the next.
   std::optional<Format> own;
   int scale_stride = 0;
+  bool has_aligned_scales = false;  // scales that are stored as f32 stand at multiples of four bytes
 };
 
 // Bytes of shared memory that features may use for a query row (templates/kernels/decode/features.cuh).
@@ -168,6 +177,9 @@ struct SidePlan {
   // to 30 bytes into its slot, at the same offset modulo slot_align bytes as in memory.
   bool is_misaligned = false;
   int slot_align = 32;
+  // Rows of records (templates/kernels/decode/rare/record_rows.cuh). keeps_sectors: a staged row starts 0 or 16 bytes
+  // into its slot, at the same offset modulo 32 bytes as in memory.
+  bool is_record = false, keeps_sectors = false;
   bool has_even_odd_order = false;  // of each eight rows, the even ones are staged before the odd ones
   bool caches_in_l1 = false;        // copies pass through the L1, where those of one line meet
   bool in_keys = false;             // V is read from K's staged rows
@@ -278,8 +290,12 @@ Result<SidePlan> plan_side(const Format& format, int head_dim, bool is_planar, b
 // Chooses where the staged rows of a side are and by which loads lanes read them: the fewest bank conflicts, then the
 // least memory.
 void place_rows(SidePlan& side, bool is_key);
+// The same for rows of records (SidePlan::is_record). Does nothing with other rows.
+void place_records(SidePlan& side, const Problem& problem, bool is_key);
 // The same for V whose rows are the first channels of K's: they are where K's are.
 void put_in_keys(SidePlan& v, const SidePlan& k);
+// The same for records, where K's are not placed for good: both are placed for the loads of both.
+void place_together(SidePlan& k, SidePlan& v);
 // The same for token-major heads, in tiles of `tile` tokens.
 void place_token_heads(SidePlan& side, bool is_key, int tile);
 

@@ -35,8 +35,7 @@ std::vector<int> lane_addresses(const SidePlan& side, const LaneReads& reads, co
   std::vector<int> addresses(32);
   for (int lane = 0; lane < 32; ++lane) {
     const int g = lane / 4, c = lane % 4, row = is_key ? g : 2 * c, row_lane = is_key ? c : g;
-    const int block_lane = row_lane % reads.lanes_per_block,
-              loads_as = plane.wrap > 0 ? block_lane % plane.wrap : block_lane;
+    const int block_lane = row_lane % reads.lanes_per_block, loads_as = plane.lanes_before(block_lane);
     const int slot = side.has_even_odd_order ? (row & 1) << 2 | row >> 1 : row;
     const int row_at = side.heads > 1 ? side.eighth_at(row) : slot * side.pitch;
     const int at = plane.at + row_at + row_lane / reads.lanes_per_block * reads.block_stride +
@@ -139,9 +138,55 @@ void choose_loads(SidePlan& side, bool is_key) {
 void put_in_keys(SidePlan& v, const SidePlan& k) {
   v.in_keys = true;
   v.row_bytes = k.row_bytes, v.pitch = k.pitch, v.swizzle = k.swizzle;
+  v.is_record = k.is_record, v.keeps_sectors = k.keeps_sectors;
   v.is_misaligned = k.is_misaligned, v.slot_align = k.slot_align, v.has_even_odd_order = k.has_even_odd_order;
   if (v.format.scale_bytes > 0) v.scale_pitch = v.pitch;
   choose_loads(v, false);
+}
+
+namespace {
+
+// The shared-memory wavefronts of the loads of a tile relative to the least possible, weighted by the loaded bits.
+double relative_wavefronts(const SidePlan& side, bool is_key) {
+  constexpr double kLine = 128;
+  double sum = 0;
+  for (const SectionPlan& section : side.sections)
+    for (const FieldRead& plane : section.reads.planes) {
+      const Load load = load_of(side, section.reads, plane, is_key);
+      sum += load.wavefronts * kLine / (32 * load.unit) * section.dim * section.codes.bits;
+    }
+  return sum;
+}
+
+}  // namespace
+
+void place_together(SidePlan& k, SidePlan& v) {
+  const int least_pitch = k.row_bytes + (k.keeps_sectors ? kSector / 2 : 0);
+  SidePlan best = k;
+  double least = 0;
+  for (int pitch = least_pitch; pitch <= least_pitch + 112; pitch += kSector / 2)
+    for (const bool has_even_odd_order : {false, true}) {
+      k.pitch = pitch, k.has_even_odd_order = has_even_odd_order;
+      put_in_keys(v, k);
+      const double cost = relative_wavefronts(k, true) + relative_wavefronts(v, false);
+      if (least == 0 || cost < least) least = cost, best = k;
+    }
+  k = best;
+  if (k.format.scale_bytes > 0) k.scale_pitch = k.pitch;
+  choose_loads(k, true);
+  put_in_keys(v, k);
+  for (SidePlan* side : {&k, &v}) {
+    LaneReads& reads = side->sections[0].reads;
+    reads.bank_cost = load_of(*side, reads, reads.planes[0], side == &k).wavefronts;
+  }
+}
+
+void place_records(SidePlan& side, const Problem& problem, bool is_key) {
+  if (side.is_planar || problem.token_heads > 0 || !side.format.has_segments() || side.row_bytes % 16 != 0) return;
+  // Pages may lie 16 bytes apart, so that a row's place in its sector does not follow from its number.
+  side.is_record = true, side.keeps_sectors = problem.page_tokens == 0 && side.row_bytes % kSector != 0;
+  place_rows(side, is_key);
+  if (side.format.scale_bytes > 0) side.scale_pitch = side.pitch;
 }
 
 void place_token_heads(SidePlan& side, bool is_key, int tile) {
@@ -171,8 +216,8 @@ void place_rows(SidePlan& side, bool is_key) {
   // stage_padded copies 512 bytes a step, which must be whole rows or divide a row.
   const bool can_pad =
       !side.is_planar || (side.row_bytes % 16 == 0 && (512 % side.row_bytes == 0 || side.row_bytes % 512 == 0));
-  const int shortest =
-      side.is_misaligned ? round_up(side.row_bytes + kSector - 2, kSector) : side.row_bytes + side.pad_bytes;
+  const int shortest = side.is_misaligned ? round_up(side.row_bytes + kSector - 2, kSector)
+                                          : side.row_bytes + (side.keeps_sectors ? kSector / 2 : side.pad_bytes);
   side.pitch = shortest;
   LaneReads& reads = side.sections[0].reads;
   if (reads.planes.empty()) return;  // masked: byte by byte
@@ -206,9 +251,10 @@ void place_rows(SidePlan& side, bool is_key) {
       (side.row_bytes & (side.row_bytes - 1)) == 0)
     for (const int swizzle : {2, 3, 4, 5, -1, -2, -3})
       if ((swizzle < 0 ? 128 << -swizzle : 64 << swizzle) <= 8 * side.row_bytes) consider(shortest, swizzle, false);
+  // Rows of records may have slots that begin in the middle of a sector.
+  const int step = side.is_record ? kSector / 2 : kSector;
   if (!side.is_misaligned && can_pad)
-    for (int pitch = round_up(shortest + 1, kSector); pitch <= shortest + 112; pitch += kSector)
-      consider(pitch, 0, false);
+    for (int pitch = round_up(shortest + 1, step); pitch <= shortest + 112; pitch += step) consider(pitch, 0, false);
   side = best;
   choose_loads(side, is_key);
 }

@@ -100,8 +100,17 @@ Result<void> read_section(const SidePlan& side, int index, int head_dim, int lan
   return {};
 }
 
-// The section of a segment: that of its own format in layout planar, from the segment's place in the row on. Where
-// nothing is stored, the scale is 1, because sums of V are relative to the largest scale of the row.
+// Where the scales of a segment meet its codes. Probabilities are multiplied by the scales of all segments of V or of
+// none, because sums of V are then relative to the largest scale of the row. So a segment without a scale has the scale
+// 1 beside those that multiply probabilities, and none beside those that multiply values.
+ScaleUse use_of(const Format& record, const Segment& segment, bool is_key) {
+  const auto is_by_value = [&](const Segment& each) { return use_of(each.format, is_key) == ScaleUse::by_value; };
+  const bool multiplies_values = !is_key && std::any_of(record.segments.begin(), record.segments.end(), is_by_value);
+  if (!segment.format.has_scale()) return multiplies_values ? ScaleUse::none : ScaleUse::by_group;
+  return multiplies_values ? ScaleUse::by_value : use_of(segment.format, is_key);
+}
+
+// The section of a segment: that of its own format in layout planar, from the segment's place in the row on.
 Result<SectionPlan> segment_section(const SidePlan& side, std::size_t index, int lanes_per_row, bool is_key) {
   const Segment& segment = side.format.segments[index];
   const auto place = [&](FieldKind kind) {
@@ -115,7 +124,7 @@ Result<SectionPlan> segment_section(const SidePlan& side, std::size_t index, int
   part.block_stride = part.format.code_bytes;
   SectionPlan section;
   section.codes = part.format.codes();
-  section.use = part.format.has_scale() ? use_of(part.format, is_key) : ScaleUse::by_group;
+  section.use = use_of(side.format, segment, is_key);
   KV_CHECK(read_section(part, 0, segment.count, lanes_per_row, is_key, section));
   if (section.use == ScaleUse::by_value) KV_CHECK(check_scales(part.format, section.reads));
   for (int& element : section.reads.elements) element += segment.first;
@@ -214,9 +223,12 @@ Result<SidePlan> plan_side(const Format& format, int head_dim, bool is_planar, b
     if (s == format.residual_section) section.factor = format.residual.factor;
   }
   // The unit of the first section is multiplied into a factor that exists anyway, so stored scales stay unchanged and
-  // exact as fp16. Other sections multiply theirs into their scales. If a minimum is added, or codes are renormalised,
-  // the first section does so too.
-  const bool joins = !format.has_minimum() && !format.scale.renormalise;
+  // exact as fp16. Other sections multiply theirs into their scales. If a minimum is added, codes are renormalised, or
+  // a segment has no scale, the first section does so too.
+  const bool has_bare_segment =
+      format.has_segments() && std::any_of(side.sections.begin(), side.sections.end(),
+                                           [](const SectionPlan& section) { return section.use == ScaleUse::none; });
+  const bool joins = !format.has_minimum() && !format.scale.renormalise && !has_bare_segment;
   side.unit = joins ? side.sections[0].unit : 1;
   for (SectionPlan& section : side.sections) section.factor *= format.scale.renormalise ? 1 : section.unit / side.unit;
   for (SectionPlan& section : side.sections) section.factor *= format.gain();

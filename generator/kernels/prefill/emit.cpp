@@ -27,6 +27,7 @@ bool changes_queries(const PrefillPlan& plan) {
 Source emit_prefill(const PrefillPlan& plan, const Registry& registry) {
   const std::string name = fmt::format("prefill.{}", plan.name);
   Writer w = begin(registry, name, "attention of many query rows over a packed KV cache");
+  overload_fragments(w, plan.k, plan.v);
   w.fragment(plan.by_mma        ? "kernels/prefill/prefill_mma.cuh"
              : plan.shares_rows ? "kernels/prefill/prefill_wide.cuh"
                                 : "kernels/prefill/prefill.cuh");

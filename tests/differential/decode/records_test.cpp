@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: MIT
 #include <algorithm>
 
+#include "tests/differential/caller.hpp"
 #include "tests/differential/harness.hpp"
 #include "tests/support/every_format.hpp"
 #include "tests/support/registry.hpp"
@@ -12,11 +13,14 @@ namespace {
 
 constexpr int kCompileThreads = 2;
 
+using Heads = std::pair<int, int>;
+
 // Returns the heads of a record as K and as V. Latent attention has the whole record as K, and as V the channels
-// without those of RoPE, where the record serves them.
-std::pair<int, int> heads_of(const std::string& name) {
+// without those of RoPE, where the record serves them. Records that end with the head have it as both.
+std::vector<Heads> heads_of(const std::string& name) {
   const Format& f = *must(registry().format(name, {}));
-  return {f.heads.back(), f.heads.front() == 512 ? 512 : f.heads.back()};
+  if (f.ends_with_head) return {{128, 128}, {192, 192}, {256, 256}};
+  return {{f.heads.back(), f.heads.front() == 512 ? 512 : f.heads.back()}};
 }
 
 TEST_CASE("every record as K and V, planar and in rows") {
@@ -24,16 +28,54 @@ TEST_CASE("every record as K and V, planar and in rows") {
   const std::vector<std::string> names = record_names(registry());
   CHECK(names.size() >= 5);
   for (const std::string& name : names)
-    for (const Layout layout : {Layout::rows, Layout::planar}) {
-      const auto [k, v] = heads_of(name);
-      Case test{name, name, k, 8, 2, layout, true};
-      test.head_dim_v = v == k ? 0 : v;
-      const Planned one = planned(registry(), test, context->backend()->info().arch);
-      warm_up(context, {one}, kCompileThreads, true);
-      Judge judge(context, one);
-      for (const int tokens : judge.ragged_lengths()) judge.check({tokens, {}, 0, true});
-      check_codec_kernels(judge, test.name());
-    }
+    for (const auto& [k, v] : heads_of(name))
+      for (const Layout layout : {Layout::rows, Layout::planar}) {
+        Case test{name, name, k, 8, 2, layout, true};
+        test.head_dim_v = v == k ? 0 : v;
+        const Planned one = planned(registry(), test, context->backend()->info().arch);
+        warm_up(context, {one}, kCompileThreads, true);
+        Judge judge(context, one);
+        for (const int tokens : judge.ragged_lengths())
+          for (const bool is_reference : {false, true}) judge.check({tokens, {}, 0, is_reference});
+        check_codec_kernels(judge, test.name());
+      }
+}
+
+// Of V's segments one has scales of groups, one a scale of its own, one none.
+TEST_CASE("V of segments with scales of all kinds") {
+  FileSet files = embedded_files();
+  files["specs/formats/mixed.toml"] = R"(title = "t"
+fields = [{ field = "codes" }, { field = "codes", segment = 1 }, { field = "codes", segment = 2 }, { field = "scale" },
+          { field = "scale", segment = 1 }]
+accept = { max_relative_mse = 0.01 }
+[[segments]]
+channels = [0, 64]
+codes = { kind = "table", bits = 4 }
+codebook = { rule = "e2m1", ties = "even" }
+scale = { rule = "amax", divisor = 6, group = 16, storage = "e4m3", by_stored = true }
+[[segments]]
+channels = [64, 128]
+codes = { kind = "uniform", bits = 8, offset = 128, twos_complement = true, rounding = "half_away" }
+scale = { rule = "amax", divisor = 127, storage = "f32" }
+[[segments]]
+channels = [128, 192]
+block = 1
+codes = { kind = "plain", element = "bf16" }
+)";
+  const Registry more = must(Registry::load(files));
+  const auto context = open_context(DeviceKind::cpu);
+  for (const Layout layout : {Layout::rows, Layout::planar}) {
+    Judge judge(context, planned(more, {"mixed", "mixed", 192, 4, 1, layout, false}, context->backend()->info().arch));
+    judge.check({257, {}, 0, false});
+  }
+}
+
+// Rows of 656 and of 112 bytes, also at strides that move rows by half a sector (rare/record_rows.cuh).
+TEST_CASE("records at any 2-byte alignment") {
+  const auto context = open_context(DeviceKind::cpu);
+  for (const auto& [name, head_dim] : {std::pair{"vllm_fp8_ds_mla_656", 512}, {"vllm_octave_k", 256}})
+    for (const Placement& placement : {Placement{0, 0}, {0, 2}, {6, 10}, {16, 16}, {0, 48}})
+      check_placement(context, registry(), {name, name, head_dim, 4, 1, Layout::rows, false}, placement);
 }
 
 TEST_CASE("a record with another format, and as views on both sides") {
@@ -73,11 +115,35 @@ TEST_CASE("V in K's rows, in rows and pages: each tile is copied once") {
 
 TEST_CASE("every record is planned for the arch with the least shared memory") {
   for (const std::string& name : record_names(registry()))
-    for (const int gqa : {1, 16, 128}) {
-      const auto [k, v] = heads_of(name);
-      Case test{name, name, k, gqa, 1, Layout::rows, false};
-      test.head_dim_v = v == k ? 0 : v;
-      CHECK(planned(registry(), test, "sm_75").source.kernels.count(Role::decode) == 1);
+    for (const int gqa : {1, 16, 128})
+      for (const auto& [k, v] : heads_of(name)) {
+        Case test{name, name, k, gqa, 1, Layout::rows, false};
+        test.head_dim_v = v == k ? 0 : v;
+        CHECK(planned(registry(), test, "sm_75").source.kernels.count(Role::decode) == 1);
+      }
+}
+
+// Heads of the cache are 656 bytes apart, so rows of the second one begin in the middle of a sector
+// (rare/record_rows.cuh).
+TEST_CASE("a broken kernel of records is noticed") {
+  struct Mutation {
+    const char *file, *from, *to;
+  };
+  const std::string name = "vllm_fp8_ds_mla_656", folder = "kernels/decode/rare/";
+  const auto context = open_context(DeviceKind::cpu);
+  const std::string arch = context->backend()->info().arch;
+  for (const int gqa : {4, 16})
+    for (const auto& [file, from, to] :
+         {Mutation{"record_rows.cuh", "return sector_offset<Side>(first_row, token_stride, row) +", "return"},
+          {"record_rows.cuh", "(to + kWhole * 16,", "(to,"},
+          {"record_rows.cuh", "row < valid ?", "row < valid - 1 ?"}}) {
+      Case test{name, name, 576, gqa, 1, Layout::rows, false};
+      test.head_dim_v = 512;
+      Planned one = planned(registry(), test, arch);
+      CHECK(one.source.kernels.at(Role::decode).text.str().find("kKeepsSectors = true") != std::string::npos);
+      one.source = planned(changed_registry(folder + file, from, to), test, arch).source;
+      Judge judge(context, one);
+      CHECK_MESSAGE(judge.is_wrong({257, {}, 0, false}), std::string(from), " -> ", std::string(to));
     }
 }
 

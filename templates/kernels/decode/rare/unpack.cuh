@@ -7,27 +7,33 @@
 namespace kv {
 
 // ---- trellis: codes overlap in the stream (formats/trellis.cuh), so none is spread to a code lane. The bits of each
-// become the address of an entry, by a shift of the word, or of two, that has them and one mask. Codes are looked up
-// one by one and keep their order. ----
+// become the address of an entry, by a shift of the word, or of two, that has them and one mask. Codes keep their
+// order. They are looked up one by one, or kAtOnce = 2 neighbours at once: their bits, kStep more than those of one,
+// are the index. ----
 
-// Entries of kTableStride bytes, one half each: the values of all states.
+// Entries of kTableStride bytes: the half of each state, or the half2 of each two that follow each other.
 template <class S>
 struct TrellisEntries {
-  static constexpr int kEntries = 1 << S::kBits, kEntryWords = 1;
-  KV_DEVICE static u32 entry(int state, int) { return S::half_value(state); }
+  static constexpr int kIndexBits = S::kBits + (S::kAtOnce - 1) * S::kStep, kEntries = 1 << kIndexBits, kEntryWords = 1;
+  KV_DEVICE static u32 entry(int states, int) {
+    if constexpr (S::kAtOnce == 1) return S::half_value(states);
+    constexpr int kMask = (1 << S::kBits) - 1;
+    return u32(S::half_value(states & kMask)) | u32(S::half_value(states >> S::kStep)) << 16;
+  }
 };
 
 template <class S>
 struct TrellisRead {
-  // The entry of code i of the loaded words. Its index is bits i * kStep and up.
+  // The entry of code i of the loaded words, or of codes i and i + 1. Its index is bits i * kStep and up.
   template <int kWords>
   KV_DEVICE static u32 entry(const u32 (&w)[kWords], int i, Table table) {
-    constexpr u32 kMask = ((1u << S::kBits) - 1) * S::kTableStride;
+    constexpr int kIndexBits = TrellisEntries<S>::kIndexBits;
+    constexpr u32 kMask = ((1u << kIndexBits) - 1) * S::kTableStride;
     constexpr int kShift = log2_of(S::kTableStride);
     static_assert(S::kTableStride == 1 << kShift, "an index is shifted to an offset");
     const int bit = i * S::kStep - kShift, word = bit / 32;
     const u32 offset = bit < 0 ? w[0] << -bit
-                       : bit % 32 + kShift + S::kBits > 32 && word + 1 < kWords
+                       : bit % 32 + kShift + kIndexBits > 32 && word + 1 < kWords
                            ? shift_right(w[word], w[word + 1], bit % 32)
                            : w[word] >> bit % 32;
     return load_table<S::kTableAt>((offset & kMask) | table.mine);
@@ -35,13 +41,19 @@ struct TrellisRead {
 
   KV_DEVICE static void row(const u32 (&w)[S::kReadWords], u32 (&h)[S::kReadCodes / 2], Table table) {
     KV_UNROLL
-    for (int i = 0; i < S::kReadCodes / 2; ++i)
-      h[i] = permute(entry(w, 2 * i, table), entry(w, 2 * i + 1, table), 0x5410);
+    for (int i = 0; i < S::kReadCodes / 2; ++i) {
+      h[i] = entry(w, 2 * i, table);
+      if constexpr (S::kAtOnce == 1) h[i] = permute(h[i], entry(w, 2 * i + 1, table), 0x5410);
+    }
   }
   KV_DEVICE static void column(const u32 (&w0)[S::kReadWords], const u32 (&w1)[S::kReadWords], u32 (&h)[S::kReadCodes],
                                Table table) {
     KV_UNROLL
-    for (int i = 0; i < S::kReadCodes; ++i) h[i] = permute(entry(w0, i, table), entry(w1, i, table), 0x5410);
+    for (int i = 0; i < S::kReadCodes; i += S::kAtOnce) {
+      const u32 first = entry(w0, i, table), second = entry(w1, i, table);  // of two tokens
+      h[i] = permute(first, second, 0x5410);
+      if constexpr (S::kAtOnce == 2) h[i + 1] = permute(first, second, 0x7632);
+    }
   }
 
  private:

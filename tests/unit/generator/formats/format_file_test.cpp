@@ -215,6 +215,61 @@ TEST_CASE("trellises: one stream and one norm a block") {
   CHECK(refusal(name, "field = \"codes\"", "field = \"codes\"\nlow = 1") == "fields must hold the codes exactly once");
 }
 
+TEST_CASE("tail-biting trellises: a circle of step_bits a value") {
+  const std::string name = "kvt3";
+  const Format& f = *registry().format(name, {}).value();
+  CHECK(f.codes().is_tail_biting);
+  CHECK(f.block_bytes == 50);  // f16, and 3 * 128 bits
+  const Field& codes = *f.field(FieldKind::codes);
+  CHECK(codes.bit_of(127, 8) == 389);
+  CHECK(codes.place_of(127, 8) == 5);  // behind the last bit is the first
+  CHECK(registry().format_for(name, 96, {}).value().block_bytes == 14);
+  CHECK(registry().format(name, {}).value()->codes().values[0] == float(-57 / (35.43 * std::sqrt(128.0))));
+  CHECK(refusal(name, "steps_per_sigma = 35.43", "") == "[codebook] needs the key 'steps_per_sigma'");
+  CHECK(refusal(name, "steps_per_sigma = 35.43", "steps_per_sigma = 0") ==
+        "'steps_per_sigma' is above 0 and belongs to unit = \"steps\"");
+  CHECK(refusal(name, "unit = \"steps\"", "unit = \"normal\"") ==
+        "'steps_per_sigma' is above 0 and belongs to unit = \"steps\"");
+  CHECK(refusal(name, "bits = 9\nstep", "bits = 9\ntail = 1\nstep") == "unknown key 'tail' in [codes]");
+}
+
+TEST_CASE("segments of a rotated head: the last one ends where the head does") {
+  const std::string name = "vllm_octave_k";
+  const Format half = *registry().format_for(name, 128, {}), whole = *registry().format_for(name, 256, {});
+  CHECK(half.block_bytes == 60);  // 32 of 4 bits, 24 of 3 bits, two scales
+  CHECK(whole.block_bytes == 112);
+  CHECK(whole.rotation.has_head_signs());
+  const Format& narrow = whole.segments[1].format;
+  CHECK(narrow.block == 192);
+  CHECK(narrow.scale.group == 64);
+  CHECK(narrow.field(FieldKind::codes)->bytes == 48);  // the two low bits of all codes, before the third
+  const Result<Format> small = registry().format_for(name, 64, {});
+  REQUIRE_FALSE(small);
+  CHECK(small.error().message == "'vllm_octave_k' is a record of whole heads, and none has 64 channels");
+  CHECK(small.error().notes == std::vector<std::string>{"heads of more than 64 channels work"});
+  CHECK(refusal(name, "channels = [0, 64]", "channels = [0, \"head_dim\"]") ==
+        "only the last segment ends at \"head_dim\"");
+  CHECK(refusal(name, "[64, \"head_dim\"]", "[-5, \"head_dim\"]") ==
+        "channels = [64, end]: a segment begins where the one before ends, and has whole 32 channels");
+  CHECK(refusal("vllm_fp8_ds_mla_656", "[[segments]]\nchannels = [0, 512]",
+                "rotation = { name = \"wht_unsigned\", size = \"power_of_two\" }\n[[segments]]\nchannels = [0, 512]") ==
+        "a record whose first segments are a view has a rotation of one size");
+  const Result<Format> large = registry().format_for(name, 320, {});
+  REQUIRE_FALSE(large);
+  CHECK(large.error().message.find("'wht_octave_blocks' has signs of 256 channels, and heads have 320") !=
+        std::string::npos);
+  CHECK(refusal(name, "name = \"wht_octave_blocks\", size = 64",
+                "name = \"wht_unsigned\", size = 64, round = \"bf16\"") ==
+        "values of segments are not rounded before they are coded");
+  CHECK(refusal(name, "low = 2\nbits = 1", "low = 1\nbits = 1") == "fields must hold the codes exactly once");
+  CHECK(refusal(name, "{ field = \"codes\", split = 4 }",
+                "{ field = \"codes\", split = 4 }, { field = \"pad\", bytes = 2 }") ==
+        "a segment has fields of codes and of scales: pads stand beside segments");
+  CHECK(refusal("ninfer_rk4", "wht_unsigned", "wht_octave_blocks") ==
+        "the groups of a head have different signs in rotation 'wht_octave_blocks', which formats without "
+        "[[segments]] do not take");
+}
+
 TEST_CASE("segments: a record, its views, and what does not go together") {
   const std::string name = "vllm_fp8_ds_mla_656";
   const Format whole = *registry().format_for(name, 576, {}), view = *registry().format_for(name, 512, {});

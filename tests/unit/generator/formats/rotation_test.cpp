@@ -49,6 +49,22 @@ TEST_CASE("wht_signed: prefixes below the 128 published signs, as many draws as 
   CHECK(wide.post == pcg64_signs(42, 256, 256));
 }
 
+TEST_CASE("signs of a head: each group has its own, which one transform of the head would have, too") {
+  const Rotation blocks = rotation("wht_octave_blocks", 64), whole = rotation("wht_octave", 256);
+  CHECK(blocks.has_head_signs());
+  CHECK_FALSE(whole.has_head_signs());
+  CHECK(blocks.pre == whole.pre);
+  CHECK(is_one_sided(blocks));
+  for (const int channel : {0, 63, 64, 130, 255}) {
+    std::vector<double> x(256, 0.0);
+    x[std::size_t(channel)] = 1;
+    rotate_forward(blocks, x.data(), 256);
+    CHECK(x[std::size_t(channel / 64 * 64)] == doctest::Approx(whole.pre[std::size_t(channel)] / 8.0));
+    rotate_inverse(blocks, x.data(), 256);
+    CHECK(x[std::size_t(channel)] == doctest::Approx(1));
+  }
+}
+
 TEST_CASE("forward is S2 H S1 / sqrt(n) entry by entry; inverse undoes it; groups do not mix") {
   for (const int size : {32, 64, 128, 256, 512}) {
     const Rotation r = wht(size);

@@ -74,6 +74,7 @@ const std::map<std::string, Expected> kExpected = {
     {"kv3", {IntegerKind::table8, 1, 0, 0x1p-6}},
     {"kv4", {IntegerKind::mirrored, 1, 0.5, 0x1p-6}},
     {"ggml_q1_0", {IntegerKind::table8, 1, 0, 1}},
+    {"vllm_octave_3", {IntegerKind::table8, 1, 0, 0x1p-6}},
     {"vllm_octave_4", {IntegerKind::table16, 1, 0, 0x1p-6}},
     {"iq4_nl", {IntegerKind::table16, 1, 0, 1}},
     {"mxfp4", {IntegerKind::table16, 1, 0, 0x1p-1}},
@@ -101,7 +102,7 @@ const std::map<std::string, Expected> kExpected = {
 
 TEST_CASE("which formats become integers, how many parts, and in which unit") {
   const auto names = test::format_names(registry());
-  CHECK(names.size() == 101);
+  CHECK(names.size() == 104);
   for (const auto& [name, expected] : kExpected) CHECK_MESSAGE(std::count(names.begin(), names.end(), name) == 1, name);
   for (const std::string& name : names) {
     CAPTURE(name);

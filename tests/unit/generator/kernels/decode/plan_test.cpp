@@ -201,6 +201,11 @@ TEST_CASE("unpack sequences follow planes, splits, small groups, outliers and re
       check_unpack(made(scale + ", { field = \"codes\", nibbles = true }", block, 3), dim);
   const std::string high = ", { field = \"codes\", bits = 1, low = 4 }, { field = \"codes\", bits = 4, split = 16 }";
   for (const int dim : {32, 64, 96, 128}) check_unpack(made(scale + high, 32, 5), dim);
+  // Lanes share the bytes of single bits in another way for each block.
+  const std::string bits_apart =
+      ", { field = \"codes\", bits = 2, split = 4 }, { field = \"codes\", bits = 1, low = 2, split = 4 }";
+  for (const int block : {32, 64, 128, 256})
+    for (const int dim : {256, 512}) check_unpack(made(scale + bits_apart, block, 3), dim);
   const std::string groups = "[scale]\nrule = \"amax\"\ndivisor = 1\nstorage = \"e4m3\"\ngroup = 16";
   for (const int dim : {64, 128, 256})
     check_unpack(made(scale + ", { field = \"codes\", split = 8 }", 64, 4, groups), dim);
@@ -214,6 +219,52 @@ TEST_CASE("unpack sequences follow planes, splits, small groups, outliers and re
   check_unpack(made(scale + ", { field = \"residual_norm\" }, { field = \"codes\" }, { field = \"residual\" }", 128, 3,
                     "[scale]\nrule = \"raw_norm\"\n[residual]\nkind = \"direct\"\nnorm = \"length\""),
                128);
+}
+
+TEST_CASE("one look-up finds two states of a small trellis, where each lane has a copy of its table") {
+  const auto at_once = [](const char* k, const char* v, const char* arch) {
+    const std::string toml = fmt::format(
+        "[attention]\nhead_dim = 128\nq_heads_per_kv = 4\n[k]\nformat = \"{}\"\n[v]\nformat = \"{}\"\n", k, v);
+    const DecodePlan plan = *plan_decode(problem_of(toml, arch), {});
+    return std::pair{plan.k.sections[0].at_once, plan.v.sections[0].at_once};
+  };
+  CHECK(at_once("kvt2", "kvt2", "sm_90a") == std::pair{2, 2});
+  CHECK(at_once("buun_turbo2_tcq", "kv4", "sm_90a") == std::pair{2, 1});
+  CHECK(at_once("kvt3", "kvt3", "sm_90a") == std::pair{1, 1});  // 4096 entries
+  CHECK(at_once("kvt2", "kvt2", "sm_86") == std::pair{1, 1});   // 99 KiB of shared memory
+}
+
+TEST_CASE("records of 16 modulo 32 bytes keep their sectors whole, but not in pages") {
+  const auto plan = [](const char* format, const char* cache) {
+    return *plan_decode(problem_of(fmt::format("[attention]\nhead_dim = 576\nhead_dim_v = 512\nq_heads_per_kv = 16\n"
+                                               "q_type = \"bf16\"\n[k]\nformat = \"{0}\"\n[v]\nformat = "
+                                               "\"{0}\"\n[cache]\n{1}\n",
+                                               format, cache)),
+                        {});
+  };
+  const DecodePlan rows = plan("vllm_fp8_ds_mla_656", "layout = \"rows\"");
+  CHECK(rows.k.keeps_sectors);
+  CHECK(rows.v.keeps_sectors);
+  CHECK(rows.v.pitch >= rows.v.row_bytes + 16);
+  CHECK(rows.query_terms == 1);
+  CHECK(rows.k.sections[0].has_aligned_scales);
+  CHECK_FALSE(
+      plan("vllm_fp8_ds_mla_656", "layout = \"paged\"\npage_tokens = 64\npage_layout = \"rows\"").k.keeps_sectors);
+  CHECK_FALSE(plan("vllm_fp8_ds_mla_656", "layout = \"planar\"").k.keeps_sectors);
+  const DecodePlan even = plan("vllm_nvfp4_ds_mla_352", "layout = \"rows\"");  // 352 is a multiple of 32
+  CHECK(even.k.is_record);
+  CHECK_FALSE(even.k.keeps_sectors);
+}
+
+TEST_CASE("scales of V's segments multiply probabilities together, or values") {
+  const auto uses = [](int head_dim, bool is_key) {
+    const Format f = *registry().format_for("vllm_octave_k", head_dim, {});
+    const SidePlan side = *plan_side(f, head_dim, true, is_key);
+    return std::pair{side.sections[0].use, side.sections[1].use};
+  };
+  CHECK(uses(128, false) == std::pair{ScaleUse::by_group, ScaleUse::by_group});
+  CHECK(uses(256, true) == std::pair{ScaleUse::by_group, ScaleUse::by_value});
+  CHECK(uses(256, false) == std::pair{ScaleUse::by_value, ScaleUse::by_value});
 }
 
 TEST_CASE("four-bit codes unpack with one shift and one mask a word") {
