@@ -182,9 +182,11 @@ void place_together(SidePlan& k, SidePlan& v) {
 }
 
 void place_records(SidePlan& side, const Problem& problem, bool is_key) {
-  if (side.is_planar || problem.token_heads > 0 || !side.format.has_segments() || side.row_bytes % 16 != 0) return;
+  if (side.is_planar || problem.token_heads > 0 || !side.format.has_segments() ||
+      side.row_bytes % kSector != kSector / 2)
+    return;
   // Pages may lie 16 bytes apart, so that a row's place in its sector does not follow from its number.
-  side.is_record = true, side.keeps_sectors = problem.page_tokens == 0 && side.row_bytes % kSector != 0;
+  side.is_record = true, side.keeps_sectors = problem.page_tokens == 0;
   place_rows(side, is_key);
   if (side.format.scale_bytes > 0) side.scale_pitch = side.pitch;
 }

@@ -100,38 +100,68 @@ Result<void> read_section(const SidePlan& side, int index, int head_dim, int lan
   return {};
 }
 
+// In how many parts of one scale each the fields of a segment divide; 1: they do not.
+int scale_parts(const Segment& segment) {
+  const Format& f = segment.format;
+  const int group = f.scale.group, count = f.block / group;
+  if (f.block != segment.count || !f.has_scale() || group % 32 != 0) return 1;
+  for (const Field& field : f.fields) {
+    if (field.bytes % count != 0 || field.rows > 1) return 1;
+    for (int k = 0; field.kind == FieldKind::codes && k < f.block; ++k)
+      if (field.bit_of(k) != field.bit_of(k % group) + k / group * field.bytes / count * 8) return 1;
+  }
+  return count;
+}
+
+// The segments of a side. Field::plane_at of their formats counts from the start of the row here. Segments of K with
+// several scales are divided, because the scale of a whole part multiplies scores, in float32.
+std::vector<Segment> segments_of(const SidePlan& side, bool is_key) {
+  std::vector<Segment> parts;
+  for (std::size_t i = 0; i < side.format.segments.size(); ++i) {
+    const Segment& segment = side.format.segments[i];
+    const int count = is_key ? scale_parts(segment) : 1;
+    for (int n = 0; n < count; ++n) {
+      Segment& part = parts.emplace_back(segment);
+      Format& f = part.format;
+      f.block /= count, f.code_bytes /= count, f.scale_bytes /= count;
+      part.count /= count, part.first += n * part.count;
+      for (Field& field : f.fields) {
+        const Field& place =
+            *side.format.field(field.is_code() ? FieldKind::segment_codes : FieldKind::segment_scales, int(i));
+        field.bytes /= count;
+        field.plane_at += (side.is_planar ? place.plane_at : place.at) + n * field.bytes;
+      }
+    }
+  }
+  return parts;
+}
+
 // Where the scales of a segment meet its codes. Probabilities are multiplied by the scales of all segments of V or of
 // none, because sums of V are then relative to the largest scale of the row. So a segment without a scale has the scale
 // 1 beside those that multiply probabilities, and none beside those that multiply values.
-ScaleUse use_of(const Format& record, const Segment& segment, bool is_key) {
+ScaleUse use_of(const std::vector<Segment>& all, const Segment& segment, bool is_key) {
   const auto is_by_value = [&](const Segment& each) { return use_of(each.format, is_key) == ScaleUse::by_value; };
-  const bool multiplies_values = !is_key && std::any_of(record.segments.begin(), record.segments.end(), is_by_value);
+  const bool multiplies_values = !is_key && std::any_of(all.begin(), all.end(), is_by_value);
   if (!segment.format.has_scale()) return multiplies_values ? ScaleUse::none : ScaleUse::by_group;
   return multiplies_values ? ScaleUse::by_value : use_of(segment.format, is_key);
 }
 
 // The section of a segment: that of its own format in layout planar, from the segment's place in the row on.
-Result<SectionPlan> segment_section(const SidePlan& side, std::size_t index, int lanes_per_row, bool is_key) {
-  const Segment& segment = side.format.segments[index];
-  const auto place = [&](FieldKind kind) {
-    const Field* const field = side.format.field(kind, int(index));
-    return !field ? 0 : side.is_planar ? field->plane_at : field->at;
-  };
+Result<SectionPlan> segment_section(const SidePlan& side, const Segment& segment, ScaleUse use, int lanes_per_row,
+                                    bool is_key) {
   SidePlan part;
   part.format = segment.format, part.is_planar = true, part.widest_read = side.widest_read;
-  for (Field& field : part.format.fields)
-    field.plane_at += place(field.is_code() ? FieldKind::segment_codes : FieldKind::segment_scales);
   part.block_stride = part.format.code_bytes;
   SectionPlan section;
   section.codes = part.format.codes();
-  section.use = use_of(side.format, segment, is_key);
+  section.use = use;
   KV_CHECK(read_section(part, 0, segment.count, lanes_per_row, is_key, section));
   if (section.use == ScaleUse::by_value) KV_CHECK(check_scales(part.format, section.reads));
   for (int& element : section.reads.elements) element += segment.first;
   section.dim = int(section.reads.elements.size());
   if (section.dim != segment.count)
-    return fail(Code::unsupported, fmt::format("{}: segment {} of {} channels is no row of its format",
-                                               side.format.name, index, segment.count));
+    return fail(Code::unsupported, fmt::format("{}: the segment of {} channels from {} on is no row of its format",
+                                               side.format.name, segment.count, segment.first));
   if (section.codes.kind == CodeKind::table) choose_halves(section);
   section.scale_stride = part.format.scale_bytes;
   section.own = std::move(part.format);
@@ -191,8 +221,9 @@ Result<SidePlan> plan_side(const Format& format, int head_dim, bool is_planar, b
                       format.name, format.block));
   }
   int first = 0;
-  for (std::size_t s = 0; s < format.segments.size(); ++s) {
-    KV_TRY(section, segment_section(side, s, lanes_per_row, is_key));
+  const std::vector<Segment> segments = segments_of(side, is_key);
+  for (const Segment& segment : segments) {
+    KV_TRY(section, segment_section(side, segment, use_of(segments, segment, is_key), lanes_per_row, is_key));
     section.first = first;
     first += section.dim;
     side.sections.push_back(std::move(section));

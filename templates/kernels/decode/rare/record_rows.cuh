@@ -1,8 +1,7 @@
-// Rows of records in layout rows and in pages of rows: hundreds of bytes, a multiple of 16. Where rows begin at
-// multiples of 16, a row is copied as columns of 32, 16, 8 ... chunks of 16 bytes, so that no copy divides. Rows that
-// are not a multiple of 32 bytes keep their sectors (kKeepsSectors): a staged row begins 0 or 16 bytes behind the start
-// of its slot, at the same place modulo 32 as in memory. A sector of the L2 whose halves went to two sectors of shared
-// memory would be requested twice.
+// Rows of records in layout rows and in pages of rows: hundreds of bytes, a multiple of 16 but not of 32. Where rows
+// begin at multiples of 16, a row is copied as columns of 32, 16, 8 ... chunks of 16 bytes, so that no copy divides.
+// With kKeepsSectors a staged row begins 0 or 16 bytes behind the start of its slot, at the same place modulo 32 as in
+// memory: a sector of the L2 whose halves went to two sectors of shared memory would be requested twice.
 //
 // The fragment overloads functions of kernels/decode/stage_tile.cuh and unaligned_rows.cuh, and stands before what uses
 // them.

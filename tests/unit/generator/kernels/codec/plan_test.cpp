@@ -42,6 +42,16 @@ TEST_CASE("halves of codes and of the matrix, by the type of the result") {
   }
 }
 
+TEST_CASE("trellises are written a row a warp, also in blocks that one lane could hold") {
+  for (const char* format : {"kvt2", "kvt3"})
+    for (const int head_dim : {32, 96, 128}) {
+      Decision decision;
+      CHECK_FALSE(plan_bulk(must(registry().format_for(format, head_dim, {})), head_dim, true, arch(), decision));
+    }
+  Decision decision;
+  CHECK(plan_bulk(must(registry().format_for("kv3", 96, {})), 96, true, arch(), decision));
+}
+
 TEST_CASE("one half is enough where its rest is at most an eighth of half a step of the type") {
   CHECK(fp16_terms(0x1p-14, Element::f16) == 1);
   CHECK(fp16_terms(0x1.01p-14, Element::f16) == 2);

@@ -251,20 +251,21 @@ TEST_CASE("records of 16 modulo 32 bytes keep their sectors whole, but not in pa
   CHECK_FALSE(
       plan("vllm_fp8_ds_mla_656", "layout = \"paged\"\npage_tokens = 64\npage_layout = \"rows\"").k.keeps_sectors);
   CHECK_FALSE(plan("vllm_fp8_ds_mla_656", "layout = \"planar\"").k.keeps_sectors);
-  const DecodePlan even = plan("vllm_nvfp4_ds_mla_352", "layout = \"rows\"");  // 352 is a multiple of 32
-  CHECK(even.k.is_record);
-  CHECK_FALSE(even.k.keeps_sectors);
+  CHECK_FALSE(plan("vllm_nvfp4_ds_mla_352", "layout = \"rows\"").k.is_record);  // 352 is a multiple of 32
 }
 
 TEST_CASE("scales of V's segments multiply probabilities together, or values") {
   const auto uses = [](int head_dim, bool is_key) {
     const Format f = *registry().format_for("vllm_octave_k", head_dim, {});
     const SidePlan side = *plan_side(f, head_dim, true, is_key);
-    return std::pair{side.sections[0].use, side.sections[1].use};
+    std::vector<ScaleUse> all;
+    for (const SectionPlan& section : side.sections) all.push_back(section.use);
+    return all;
   };
-  CHECK(uses(128, false) == std::pair{ScaleUse::by_group, ScaleUse::by_group});
-  CHECK(uses(256, true) == std::pair{ScaleUse::by_group, ScaleUse::by_value});
-  CHECK(uses(256, false) == std::pair{ScaleUse::by_value, ScaleUse::by_value});
+  using enum ScaleUse;
+  CHECK(uses(128, false) == std::vector{by_group, by_group});
+  CHECK(uses(256, true) == std::vector{by_group, by_group, by_group, by_group});  // K is divided by its scales
+  CHECK(uses(256, false) == std::vector{by_value, by_value});
 }
 
 TEST_CASE("four-bit codes unpack with one shift and one mask a word") {
