@@ -30,6 +30,7 @@ Result<Segment> FormatReader::segment(const schema::Node& node, int first) {
   table.require("channels");
   f_.ends_with_head = segment_channels(table, channels);
   for (const char* key : {"codes", "fields"}) table.find(key);
+  table.takes_items("fields", schema::Node::Kind::table);
   const bool is_range = channels.size() == 2 && channels[0] == first && channels[1] > first && channels[1] % 32 == 0;
   if (!is_range)
     table.complain(table.where("channels"),

@@ -213,7 +213,8 @@ void write_section(Writer& w, const SidePlan& side, std::size_t index, const std
         "  static constexpr int kAt = {}, kLaneBits = {}, kReadBytes = {}, kLoadBytes = {}, kUnit = {}, kFirstWord = "
         "{}, "
         "kWords = {};",
-        plane.at, plane.lane_bits, plane.read_bits / 8, plane.load_bytes, plane.unit, plane.first_word, plane.words);
+        plane.at, plane.lane_bits, plane.read_bits / 8, plane.load_bytes, plane.unit, plane.first_word,
+        plane.is_circular && plane.loads_whole_field ? plane.load_bytes / 4 : plane.words);
     w.line("  static constexpr int kWrap = {}, kWrapBits = {};", plane.wrap, plane.wrap_bits);
     w.line("  static constexpr bool kLoadsWholeField = {}, kIsUnaligned = {};\n}};", flag(plane.loads_whole_field),
            flag(plane.is_unaligned));
@@ -222,7 +223,10 @@ void write_section(Writer& w, const SidePlan& side, std::size_t index, const std
           "struct {0} : {0}Own {{\n  using Own = {0}Own;\n  static constexpr int kShared = {1}, kSharedBits = "
           "{2};\n}};",
           name, plane.shared, plane.shared_bits);
-    if (plane.is_circular) {
+    if (plane.is_circular && plane.loads_whole_field) {
+      w.line("struct {0} : {0}Own {{\n  using Own = {0}Own;\n  static constexpr bool kLoadsCircle = true;", name);
+      w.line("  static constexpr int kWords = {};\n}};", plane.words);
+    } else if (plane.is_circular) {
       w.line("struct {0}Next : {0}Own {{\n  static constexpr int kLoadBytes = 1, kUnit = 1, kWords = 1;", name);
       w.line("  static constexpr bool kIsUnaligned = false;\n}};");
       w.line("struct {0} : {0}Own {{\n  using Own = {0}Own;\n  using Next = {0}Next;", name);

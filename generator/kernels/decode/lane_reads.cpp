@@ -88,11 +88,13 @@ bool plan_shared_read(const Field& plane, int at, const CodeSets& sets, int read
     }
   if (load.read_bits % 8 != 0) return false;
   if (plane.is_circular) {
-    // Codes want at most a byte behind the lane read (Section::is_tail_biting).
-    load.is_circular = true;
-    load.load_bytes = int(sets[0].size()) * plane.step / 8;
-    load.words = load.load_bytes / 4 + 1;
-    return int(sets[0].size()) * plane.step % 8 == 0;
+    // Codes want at most a byte behind the lane read (Section::is_tail_biting). Where lane reads are no whole bytes,
+    // each lane loads the circle and turns it.
+    const int codes = int(sets[0].size()), bits = codes * plane.step;
+    load.is_circular = true, load.loads_whole_field = bits % 8 != 0;
+    load.load_bytes = load.loads_whole_field ? plane.bytes : bits / 8;
+    load.words = load.loads_whole_field ? (bits + plane.bits - plane.step + 31) / 32 : load.load_bytes / 4 + 1;
+    return !load.loads_whole_field || (plane.bytes <= 16 && plane.bytes % 4 == 0 && reads_per_group == 1);
   }
   if (load.lane_bits % 8 != 0 && reads_per_group == 1 && plane.bytes <= 4) {
     load.loads_whole_field = true;

@@ -59,7 +59,9 @@ struct FieldRead {
   int lanes_before(int lane) const {  // how many pairs of lanes, or lanes with bytes of their own, come before
     return wrap > 0 ? lane % wrap : shared > 0 ? lane / (2 * shared) * shared + lane % shared : lane;
   }
-  bool is_circular = false;  // a byte is loaded behind the lane read: the first byte of the next one in the circle
+  // The field is a circle. Behind the bytes of a lane read the first byte of the next one is loaded, or each lane loads
+  // the whole field and turns it.
+  bool is_circular = false;
   bool loads_whole_field = false;  // each lane loads the whole field (at most a word) and shifts
   int load_bytes = 0,              // bytes of the field that one lane read needs
       words = 0,                   // words that hold them

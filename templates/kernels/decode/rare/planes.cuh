@@ -37,4 +37,22 @@ requires(Plane::kCircleLanes > 0) KV_DEVICE
     w[kBytes / 4] = (w[kBytes / 4] & ((1u << kBytes % 4 * 8) - 1)) | next << kBytes % 4 * 8;
 }
 
+// A short field that is a circle, of which lane reads are no whole bytes: each lane loads all of it, and turns it so
+// that its own first code is at bit 0.
+template <class Plane, int kSwizzle>
+requires(Plane::kLoadsCircle) KV_DEVICE void load_plane(SharedAddress rows, u32 block, int read, int row_lane, u32* w) {
+  constexpr int kAll = Plane::kLoadBytes / 4;
+  u32 all[kAll];
+  load_plane<typename Plane::Own, kSwizzle>(rows, block, read, 0, all);
+  const int bit = row_lane * Plane::kLaneBits;
+  const auto word = [&](int i) {  // registers cannot be indexed
+    u32 chosen = all[0];
+    KV_UNROLL
+    for (int j = 1; j < kAll; ++j) chosen = i % kAll == j ? all[j] : chosen;
+    return chosen;
+  };
+  KV_UNROLL
+  for (int i = 0; i < Plane::kWords; ++i) w[i] = shift_right(word(bit / 32 + i), word(bit / 32 + i + 1), bit % 32);
+}
+
 }  // namespace kv
