@@ -53,8 +53,8 @@ struct FieldRead {
   // Lane i of a block loads the bytes of lane i % wrap and shifts them right by i / wrap * wrap_bits bits. 0: each lane
   // has bytes of its own.
   int wrap = 0, wrap_bits = 0;
-  // Of each 2 * shared lanes, lanes i and i + shared load the same bytes, and the second one shifts them right by
-  // shared_bits. lane_bits is from one pair of lanes to the next. 0: none do.
+  // Lanes i and i + shared of each 2 * shared lanes load the same bytes, and lane i + shared shifts them right by
+  // shared_bits. lane_bits is then the distance from one such pair to the next. 0: no lanes share bytes.
   int shared = 0, shared_bits = 0;
   int lanes_before(int lane) const {  // how many pairs of lanes, or lanes with bytes of their own, come before
     return wrap > 0 ? lane % wrap : shared > 0 ? lane / (2 * shared) * shared + lane % shared : lane;

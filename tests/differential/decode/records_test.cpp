@@ -41,7 +41,7 @@ TEST_CASE("every record as K and V, planar and in rows") {
       }
 }
 
-// Of V's segments one has scales of groups, one a scale of its own, one none.
+// V has three segments: one has scales of groups, one has a scale of its own, and one has no scale.
 TEST_CASE("V of segments with scales of all kinds") {
   FileSet files = embedded_files();
   files["specs/formats/mixed.toml"] = R"(title = "t"
