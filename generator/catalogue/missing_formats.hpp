@@ -25,7 +25,6 @@ inline constexpr MissingFormat kMissingFormats[] = {
      "ggml/src/ggml-cuda/turbo-quant-cuda.cuh"},
     {"rk4v4-e8 as K, to write", "ninfer-4090",
      "rounding to E8, which loses 2.3 times as much as ninfer_rk4, its reader", "src/ops/kernel/e8_*.cuh"},
-    {"rk2v4-e8 as K", "ninfer-4090", "vector codes (ninfer_rk4 is V)", "src/ops/kernel/e8_*.cuh"},
 };
 
 }  // namespace kvjit

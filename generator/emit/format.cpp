@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "generator/emit/writer.hpp"
+#include "generator/formats/e8.hpp"
 
 namespace kvjit::emit {
 namespace {
@@ -30,9 +31,10 @@ bool has_rare_scale(const Scale& s) {
 
 // The place of each field in its block, which depends on the layout, and the type by which a kernel reads it.
 struct Places {
-  bool is_planar = false;
+  bool is_planar = false, is_vectors = false;
   int of(const Field& field) const { return is_planar ? field.plane_at : field.at; }
   std::string code_field(const Field& field) const {
+    if (is_vectors) return fmt::format("VectorField<{}>", of(field));
     if (field.is_nibbles) return fmt::format("NibbleField<{}, {}>", of(field), field.bytes / 12);
     if (field.step > 0)
       return fmt::format("TrellisField<{}, {}, {}, {}>", of(field), field.bits, field.step,
@@ -60,7 +62,7 @@ void write_flag(Writer& w, const char* name, bool value) {
 void write_codes(Writer& w, const Format& f, const Places& places, int index, const std::string& type) {
   const Section& s = f.sections[std::size_t(index)];
   const bool is_table = s.kind == CodeKind::table;
-  if (is_table) {
+  if (is_table || s.is_vector()) {
     w.line("KV_TABLE float k{}Values[{}] = {{\n    {}}};", type, s.values.size(), joined(s.values, real));
     if (!s.bounds.empty())
       w.line("KV_TABLE float k{}Bounds[{}] = {{\n    {}}};", type, s.bounds.size(), joined(s.bounds, real));
@@ -79,6 +81,12 @@ void write_codes(Writer& w, const Format& f, const Places& places, int index, co
     w.line("  using Number = {};\n}};", number_type(s.element));
     w.line("using {} = PlainCodes<{}Data>;\n", type, type);
     return;
+  }
+  if (s.is_vector()) {
+    w.line("  static constexpr int kAt = {};", places.of(*f.field(FieldKind::codes)));
+    w.line("  KV_DEVICE static float radius(u32 i) {{ return k{}Values[i]; }}", type);
+    w.line("  KV_DEVICE static float bound(int i) {{ return k{}Bounds[i]; }}\n}};", type);
+    return w.line("using {} = VectorCodes<{}Data>;\n", type, type);
   }
   if (is_table) {
     if (!s.bounds.empty()) w.line("  static constexpr int kBounds = {};", s.bounds.size());
@@ -136,7 +144,7 @@ namespace {
 // Writes a format without segments. row_unit: the widest store that the alignment of rows allows, in bytes.
 void write_whole_format(Writer& w, const Format& f, int head_dim, const std::string& type, bool is_planar, int row_unit,
                         const Paging& paging) {
-  const Places places{is_planar};
+  const Places places{is_planar, f.codes().is_vector()};
   w.line("// {}: {} bits a value, {} values in {} bytes", f.name, f.bits_per_value(), f.block, f.block_bytes);
   write_codes(w, f, places, 0, type + "Codes");
   if (has_outliers(f)) {
@@ -224,6 +232,7 @@ void format_fragments(Writer& w, const Format& f, bool is_written) {
   if (f.codes().is_grid || f.codes().rounding == Rounding::half_even || f.scale.rounding != ScaleRounding::usual)
     w.fragment("formats/roundings.cuh");
   if (f.codes().is_trellis()) w.fragment(is_written ? "formats/trellis_rows.cuh" : "formats/trellis.cuh");
+  if (f.codes().is_vector()) w.fragment(is_written ? "formats/rare/vector_rows.cuh" : "formats/rare/vectors.cuh");
   if (is_written && has_rare_scale(f.scale)) w.fragment("formats/scale_searches.cuh");
   if (f.swizzles_scales) w.fragment("formats/rare/swizzled_scales.cuh");
   if (f.has_head_scales()) w.fragment(is_written ? "formats/rare/head_scale_rows.cuh" : "formats/rare/head_scales.cuh");
@@ -316,6 +325,8 @@ int writer_bytes(const Format& f, int head_dim) {
   // templates/formats/trellis_rows.cuh: a word a value, two sets of costs, and a byte of choices a value and lane.
   if (const Section& s = f.codes(); s.is_trellis())
     return f.stored_dim(head_dim) * 4 + ((2 * 4) << (s.bits - s.step_bits)) + f.block * 32;
+  // templates/formats/rare/vector_rows.cuh: a float for each value, and one for each vector.
+  if (f.codes().is_vector()) return f.stored_dim(head_dim) / kE8Dim * 4 * (kE8Dim + 1);
   const int arrays = 1 + int(f.has_residual() || f.field(FieldKind::residual_signs)) + int(f.stored_mask > 0);
   return ((f.stored_dim(head_dim) + 31) / 32 * 32 * arrays + 2 + 15) / 16 * 16;
 }

@@ -112,7 +112,7 @@ std::vector<int> sign_magnitude_codes(std::size_t count) {
 }
 
 double int8_step(const Section& section) {
-  if (section.kind == CodeKind::plain || section.is_trellis()) return 0;
+  if (section.kind == CodeKind::plain || section.is_trellis() || section.is_vector()) return 0;
   if (section.kind == CodeKind::uniform) return section.max_code - section.offset <= 127 && section.offset <= 128;
   double largest = 0;
   for (const double v : section.values) largest = std::max(largest, std::fabs(v));

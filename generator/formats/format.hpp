@@ -26,6 +26,7 @@ enum class CodeKind {
   plain,    // the code is a number (Element); value = number * scale, if the format has a scale
   uniform,  // the code is an integer; value = (code - offset) * scale, plus the block's minimum if one is stored
   table,    // the code is an index into a codebook; value = values[code] * scale
+  vector,   // eight values share two bytes (e8.hpp); a value's code is those bytes, and its place above them
 };
 
 // How the code of a value v is chosen; d is the scale.
@@ -42,7 +43,7 @@ struct Section {
   std::vector<int> members;  // channels of the block, ascending: code k belongs to members[k]; empty: all channels
   CodeKind kind = CodeKind::plain;
   Element element = Element::f16;  // plain: the type of the numbers
-  int bits = 16;                   // bits of a code or of an element
+  int bits = 16;                   // bits of a code or of an element; vector: of two bytes, the share of a value
   // table: 0, or the bits that a value adds to the state of a trellis. Then the code of value i is the state behind it:
   // bits i * step_bits and up of the stored stream, of which neighbouring codes share all but step_bits bits.
   int step_bits = 0;
@@ -50,9 +51,12 @@ struct Section {
   // and no others, and what codes want behind its end is at its beginning.
   bool is_tail_biting = false;
   bool twos_complement = false;  // the stored bits are code - 2^(bits-1) as a signed integer (q8_0)
-  std::vector<double> values;    // table: the value of each code in units of the scale, as float32 numbers
+  // table: the value of each code in units of the scale, as float32 numbers. vector: the radii.
+  std::vector<double> values;
   bool is_grid = false;          // table: code = round-half-even(v * h + h), h = max_code / 2; there are no bounds
-  std::vector<double> bounds;    // table: between cells, ascending, as float32; v == bound is in the upper cell
+  // table: between cells, ascending, as float32; v == bound is in the upper cell. vector: the least length of each
+  // radius but the first, in units of the scale.
+  std::vector<double> bounds;
   std::vector<int> cell_codes;   // table: the code of each cell where codes do not ascend (E2M1); empty: they ascend
   int offset = 0;                // uniform: the code that means 0
   int max_code = 0;              // the largest code that is produced
@@ -60,6 +64,7 @@ struct Section {
 
   bool is_bias15() const { return kind == CodeKind::plain && element == Element::e4m3b15; }
   bool is_trellis() const { return step_bits > 0; }
+  bool is_vector() const { return kind == CodeKind::vector; }
   bool is_wide() const { return bits > 8 && !is_trellis(); }                            // numbers of 16 or 32 bits
   int count(int block) const { return members.empty() ? block : int(members.size()); }  // codes a block
   int channel(int k) const { return members.empty() ? k : members[std::size_t(k)]; }    // channel of code k

@@ -7,6 +7,7 @@
 
 #include "generator/base/minifloat.hpp"
 #include "generator/formats/codebook.hpp"
+#include "generator/formats/e8.hpp"
 #include "generator/formats/format_reader.hpp"
 
 namespace kvjit {
@@ -30,6 +31,7 @@ std::vector<double> mirrored(const std::vector<double>& positive, bool with_zero
 
 void FormatReader::codebook(schema::Table& book, Section& section) {
   if (section.is_trellis()) return trellis_codebook(book, section);
+  if (section.is_vector()) return vector_codebook(book, section);
   enum class Rule { listed, lloyd_max, lloyd_max_sphere, e2m1, grid } rule = Rule::listed;
   book.read("rule", rule,
             schema::Names<Rule>{{Rule::lloyd_max, "lloyd_max"},
@@ -94,6 +96,34 @@ void FormatReader::trellis_codebook(schema::Table& book, Section& section) {
     book.complain(book.where("values"), fmt::format("the codebook has {} values, but a trellis of {} state bits has {}",
                                                     section.values.size(), section.bits, count));
   scale_down(unit == Unit::listed ? 1 : std::sqrt(double(f_.scale.span)) * steps_per_sigma, section.values);
+}
+
+// The radii of vectors, and the lengths from which on they are taken. Kernels multiply by radii in fp16.
+void FormatReader::vector_codebook(schema::Table& book, Section& section) {
+  constexpr float kMostRadius = 16;
+  enum class Lattice { e8 } lattice = Lattice::e8;
+  for (const char* key : {"lattice", "values", "bounds"}) book.require(key);
+  book.read("lattice", lattice, schema::Names<Lattice>{{Lattice::e8, "e8"}});
+  book.read("values", section.values);
+  book.read("bounds", section.bounds);
+  scale_down(1, section.values);
+  scale_down(1, section.bounds);
+  if (section.values.size() != kE8Radii || section.bounds.size() != kE8Radii - 1)
+    return book.complain(book.where("values"),
+                         fmt::format("a codebook of vectors has {} radii and {} bounds, not {} "
+                                     "and {}",
+                                     kE8Radii, kE8Radii - 1, section.values.size(), section.bounds.size()));
+  if (section.values[0] != 0 || !std::is_sorted(section.values.begin(), section.values.end()) ||
+      section.values.back() > kMostRadius)
+    book.complain(book.where("values"), fmt::format("radii ascend from 0 to {} at most", kMostRadius));
+  if (section.bounds[0] <= 0 || !std::is_sorted(section.bounds.begin(), section.bounds.end()))
+    book.complain(book.where("bounds"), "bounds ascend, and are above 0");
+  for (const double radius : section.values)
+    for (int whole = 1; whole <= kE8MostEntry; ++whole)
+      if (const float half = float_from_f16(f16_from_float(float(radius)));
+          std::nearbyint(float(whole) * half) != std::nearbyint(float(whole) * float(radius)))
+        book.complain(book.where("values"),
+                      fmt::format("{} times the radius {} is another integer in float16", whole, float(radius)));
 }
 
 void FormatReader::listed_codebook(schema::Table& book, Section& section, Unit unit) {

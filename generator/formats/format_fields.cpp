@@ -73,6 +73,8 @@ void FormatReader::fields(schema::Table& top) {
       if (table.find("nibbles_from") && !field.is_nibbles)
         table.complain(table.where("nibbles_from"), "'nibbles_from' belongs to 'nibbles = true'");
       field.is_nibbles = field.is_nibbles && section.count(f_.block) >= least;
+      if (section.is_vector() && (field.bits != section.bits || field.split))
+        table.complain(node.where, "one field has the vectors");
       if (field.step > 0 && (field.bits != section.bits || field.split || field.is_nibbles))
         table.complain(node.where, "one field has the stream of a trellis");
       if (field.step == 0 && section.count(f_.block) * field.bits % 8)

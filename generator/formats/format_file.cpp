@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "generator/formats/e8.hpp"
 #include "generator/formats/format_reader.hpp"
 
 namespace kvjit {
@@ -24,13 +25,18 @@ constexpr const char* kWholeFormatKeys[] = {"block",    "zero_bytes", "padding",
 }  // namespace
 
 void FormatReader::codes(schema::Table& codes, Section& section) {
-  enum class Kind { plain, uniform, table, trellis } kind = Kind::plain;
+  enum class Kind { plain, uniform, table, trellis, vector } kind = Kind::plain;
   codes.require("kind");
-  codes.read(
-      "kind", kind,
-      schema::Names<Kind>{
-          {Kind::plain, "plain"}, {Kind::uniform, "uniform"}, {Kind::table, "table"}, {Kind::trellis, "trellis"}});
-  section.kind = kind == Kind::plain ? CodeKind::plain : kind == Kind::uniform ? CodeKind::uniform : CodeKind::table;
+  codes.read("kind", kind,
+             schema::Names<Kind>{{Kind::plain, "plain"},
+                                 {Kind::uniform, "uniform"},
+                                 {Kind::table, "table"},
+                                 {Kind::trellis, "trellis"},
+                                 {Kind::vector, "vector"}});
+  section.kind = kind == Kind::plain     ? CodeKind::plain
+                 : kind == Kind::uniform ? CodeKind::uniform
+                 : kind == Kind::vector  ? CodeKind::vector
+                                         : CodeKind::table;
   if (section.kind == CodeKind::plain) {
     codes.require("element");
     codes.read("element", section.element,
@@ -44,6 +50,10 @@ void FormatReader::codes(schema::Table& codes, Section& section) {
     return;
   }
   if (kind == Kind::trellis) return trellis(codes, section);
+  if (kind == Kind::vector) {
+    section.bits = 16 / kE8Dim;
+    return;
+  }
   codes.require("bits");
   codes.read("bits", section.bits, schema::kBits);
   codes.read("twos_complement", section.twos_complement);
@@ -283,6 +293,19 @@ void FormatReader::check_trellis(schema::Table& top) {
     top.complain(where, "a trellis has all values of a block: no outliers, no residual, and no rounding before it");
 }
 
+// Eight neighbouring values make a code, whose radius is in units of their scale.
+void FormatReader::check_vectors(schema::Table& top) {
+  const Scale& s = f_.scale;
+  const Where where = top.where("codes");
+  if (s.rule != ScaleRule::amax || s.refine != Refine::none || s.is_searched() || s.division != Division::reciprocal)
+    top.complain(where,
+                 "vectors have a scale as found: [scale] rule = \"amax\", without refinement, search or division");
+  if (f_.block % 32 != 0 || s.group % kE8Dim != 0)
+    top.complain(where, "vectors of eight values fill blocks of multiples of 32 values, and scale groups");
+  if (f_.sections.size() > 1 || f_.rounds_to_bf16)
+    top.complain(where, "vectors have all values of a block: no outliers, no residual, and no rounding before them");
+}
+
 void FormatReader::names(schema::Table& top, const std::string& file) {
   f_.name = std::filesystem::path(file).stem().string();
   // The name becomes part of identifiers and file names.
@@ -306,10 +329,10 @@ Result<void> FormatReader::coding(schema::Table& top) {
 
   const CodeKind kind = f_.codes().kind;
   if (kind != CodeKind::plain) top.require("scale");
-  if (kind == CodeKind::table)
+  if (kind == CodeKind::table || kind == CodeKind::vector)
     top.require("codebook");
   else if (book.exists())
-    top.complain(book.where(), "a codebook belongs to [codes] kind = \"table\"");
+    top.complain(book.where(), "a codebook belongs to [codes] kind = \"table\", \"trellis\" or \"vector\"");
   KV_CHECK(top.done());
 
   f_.scale.group = f_.scale.span = f_.block;
@@ -349,6 +372,7 @@ Result<Format> FormatReader::read(std::string_view toml_text, const std::string&
   if (outliers_table.exists()) KV_CHECK(outliers(outliers_table));
   if (residual_table.exists()) KV_CHECK(residual(residual_table));
   if (f_.codes().is_trellis()) check_trellis(top);
+  if (f_.codes().is_vector()) check_vectors(top);
   fields(top);
   KV_CHECK(top.done());  // Report a wrong field first: it explains what check_fields would find missing.
   check_fields(top);

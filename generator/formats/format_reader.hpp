@@ -28,6 +28,7 @@ class FormatReader {
   void codes(schema::Table& codes, Section& section);
   void trellis(schema::Table& codes, Section& section);
   void check_trellis(schema::Table& top);
+  void check_vectors(schema::Table& top);
   void scale(schema::Table& scale);
   void check_scale(schema::Table& scale);
   void check_zero_point(schema::Table& scale);
@@ -41,6 +42,7 @@ class FormatReader {
   void order_codes(schema::Table& book, Section& section);
   void steps_codebook(schema::Table& book, Section& section);
   void trellis_codebook(schema::Table& book, Section& section);
+  void vector_codebook(schema::Table& book, Section& section);
   // In format_sections.cpp:
   Result<void> outliers(schema::Table& outliers);
   void mask_words(schema::Table& outliers, const schema::Node& mask, std::vector<bool>& is_outlier);

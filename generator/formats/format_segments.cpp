@@ -43,8 +43,9 @@ Result<Segment> FormatReader::segment(const schema::Node& node, int first) {
   if (count % f_.block != 0)
     table.complain(table.where("block"), fmt::format("{} channels are no whole blocks of {}", count, f_.block));
   KV_CHECK(coding(table));
-  if (f_.codes().is_trellis() || f_.has_tensor_scale() || f_.has_minimum() || f_.scale.renormalise)
-    table.complain(node.where, "a segment has no trellis, no minimum and no scale of the whole tensor");
+  if (f_.codes().is_trellis() || f_.codes().is_vector() || f_.has_tensor_scale() || f_.has_minimum() ||
+      f_.scale.renormalise)
+    table.complain(node.where, "a segment has no trellis, no vectors, no minimum and no scale of the whole tensor");
   if (table.find("fields")) {
     fields(table);
     check_fields(table);

@@ -11,6 +11,7 @@
 #include <cmath>
 
 #include "generator/formats/codebook.hpp"
+#include "generator/formats/e8.hpp"
 
 namespace kvjit {
 namespace {
@@ -136,6 +137,7 @@ double element_value(Element element, unsigned bits) {
 double level(const Section& s, unsigned code) {
   if (s.kind == CodeKind::table) return s.values[code];
   if (s.kind == CodeKind::uniform) return double(int(code) - s.offset);
+  if (s.is_vector()) return e8_value(code & 0xffff, int(code >> 16), s.values);
   return element_value(s.element, code);
 }
 
@@ -318,6 +320,14 @@ unsigned amax_code(const Format& f, const Section& s, float x, float d, float in
   return !(code > float(low_code)) ? unsigned(low_code) : unsigned(std::min(code, float(s.max_code)));
 }
 
+// Sets the codes of a span whose values are coded eight at a time.
+void vector_codes(const Section& s, const std::vector<float>& y, float d, std::vector<unsigned>& codes) {
+  for (std::size_t i = 0; i < codes.size(); ++i) {
+    const std::size_t place = i % kE8Dim;
+    codes[i] = place == 0 ? e8_code(y.data() + i, d, s.bounds) : (codes[i - 1] & 0xffff) | unsigned(place) << 16;
+  }
+}
+
 // Sets the codes of a span by a zero point, and its scale with the zero point in its low bits.
 void zero_point_codes(const Format& f, const double* exact, float low, float d, Span& span) {
   const float most = float(f.codes().max_code), inverse = d != 0 ? 1.0f / d : 0.0f;
@@ -356,6 +366,7 @@ float amax_codes(const Format& f, const double* exact, const Extent& extent, flo
   const float inverse = rule.division == Division::ratio ? (extent.amax > 1e-12f ? divisor / extent.amax : 1.0f)
                         : d != 0                         ? 1.0f / d
                                                          : inverse_of_zero;
+  if (f.codes().is_vector()) return vector_codes(f.codes(), {exact, exact + span.codes.size()}, d, span.codes), 0;
   float error = 0;
   for (std::size_t i = 0; i < span.codes.size(); ++i) {
     const Section& s = section_of(f, span, i);
@@ -427,6 +438,12 @@ struct Row {
   std::vector<Span> spans;
 };
 
+// The bits of a code as fields hold them: of the code of a vector the share of its value.
+unsigned stored_code(const Section& s, unsigned code) {
+  if (s.is_vector()) return (code & 0xffff) >> s.bits * int(code >> 16) & ((1u << s.bits) - 1);
+  return s.twos_complement ? code ^ 1u << (s.bits - 1) : code;
+}
+
 void put_block(const Format& f, const Row& row, std::size_t first, std::uint8_t* block) {
   const auto span_of = [&](int i) -> const Span& {
     return row.spans[(first + std::size_t(i)) / std::size_t(f.scale.span)];
@@ -442,8 +459,7 @@ void put_block(const Format& f, const Row& row, std::size_t first, std::uint8_t*
           if (field.section == f.residual_section)
             put_bits(field, block, i, row.signs[first + std::size_t(i)]);
           else if (place.section == field.section)
-            put_bits(field, block, place.k,
-                     row.codes[first + std::size_t(i)] ^ (s.twos_complement ? 1u << (s.bits - 1) : 0u));
+            put_bits(field, block, place.k, stored_code(s, row.codes[first + std::size_t(i)]));
         }
         break;
       case FieldKind::residual_signs:
@@ -560,10 +576,17 @@ std::vector<std::uint8_t> encode_values(const Format& f, std::vector<double> x, 
 
 unsigned code_at(const Format& f, const std::uint8_t* block, int section, int k) {
   const Section& s = f.sections[std::size_t(section)];
-  unsigned code = 0;
-  for (const Field& field : f.fields)
-    if (field.kind == FieldKind::codes && field.section == section) code |= get_bits(field, block, k);
-  return s.twos_complement ? code ^ 1u << (s.bits - 1) : code;
+  const auto stored = [&](int i) {
+    unsigned code = 0;
+    for (const Field& field : f.fields)
+      if (field.kind == FieldKind::codes && field.section == section) code |= get_bits(field, block, i);
+    return code;
+  };
+  if (!s.is_vector()) return s.twos_complement ? stored(k) ^ 1u << (s.bits - 1) : stored(k);
+  const int place = k % kE8Dim;
+  unsigned code = unsigned(place) << 16;
+  for (int i = 0; i < kE8Dim; ++i) code |= stored(k - place + i) << s.bits * i;
+  return code;
 }
 
 // Appends the values of one block in the rotated domain, and to `extra` what a residual adds, before its projection is

@@ -33,6 +33,7 @@ std::string block_text(const Format& f) {
 std::string codes_text(const Section& s) {
   if (s.kind == CodeKind::plain) return std::string(to_string(s.element));
   if (s.is_trellis()) return fmt::format("{} bits, steps of a trellis of {} states", s.step_bits, s.values.size());
+  if (s.is_vector()) return fmt::format("{} bits, vectors of eight values", s.bits);
   return fmt::format("{} bits, {}", s.bits, s.kind == CodeKind::uniform ? "integers" : "a table");
 }
 

@@ -23,6 +23,7 @@ Coding coding_of(const Format& format) {
     case CodeKind::uniform:
       return Coding::integers;
     case CodeKind::table:
+    case CodeKind::vector:
       return Coding::codebook;
   }
   return Coding::floats;

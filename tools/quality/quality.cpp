@@ -10,6 +10,7 @@
 #include <numeric>
 
 #include "generator/catalogue/side_format.hpp"
+#include "generator/formats/e8.hpp"
 #include "tools/verify/measure.hpp"
 
 namespace kvjit {
@@ -87,6 +88,8 @@ double largest_code(const Section& codes) {
                                               : std::numeric_limits<float>::max();
     case CodeKind::uniform:
       return codes.max_code - codes.offset;
+    case CodeKind::vector:
+      return kE8MostEntry * codes.values.back();
     case CodeKind::table:
       return std::max(-*std::min_element(codes.values.begin(), codes.values.end()),
                       *std::max_element(codes.values.begin(), codes.values.end()));

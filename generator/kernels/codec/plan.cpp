@@ -54,7 +54,7 @@ const char* missing_for_blocks(const Format& f, int head_dim, bool is_planar) {
   if (!is_planar) return "layout = \"planar\"";
   if (f.has_segments()) return "one format for all channels";
   if (f.sections.size() != 1 || f.field(FieldKind::mask)) return "one section of codes";
-  if (f.codes().is_trellis()) return "codes that are chosen one by one";
+  if (f.codes().is_trellis() || f.codes().is_vector()) return "codes that are chosen one by one";
   if (!f.channels.empty() || f.rounds_to_bf16 || f.is_padded || f.zero_bytes || f.scale.renormalise)
     return "rows as they are: no channel factors or padding";
   if (lane_values(f) > kMostLaneValues || lane_values(f) % 8 != 0 || head_dim % lane_values(f) != 0 ||

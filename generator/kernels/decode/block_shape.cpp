@@ -18,6 +18,7 @@ constexpr int kSlack = 16;  // bytes that a lane read, if it starts inside a byt
 
 // Entries of a section's fp16 table; 0 if it has none.
 int table_entries(const SectionPlan& s) {
+  if (s.codes.is_vector()) return kVectorEntries;
   if (s.is_masked || s.codes.kind != CodeKind::table || s.integers.kind != IntegerKind::none) return 0;
   if (s.codes.is_trellis()) return 1 << (s.codes.bits + (s.at_once - 1) * s.codes.step_bits);
   return s.code_lane_bits > 0 ? 256 : s.codes.bits <= 4 ? 1 << 2 * s.codes.bits : 1 << s.codes.bits;

@@ -96,6 +96,7 @@ void write_mask(Writer& w, const Format& f, bool is_planar) {
 const char* pairs_of(const SectionPlan& section) {
   const Section& codes = section.codes;
   if (codes.is_trellis()) return "TrellisEntries";
+  if (codes.is_vector()) return "VectorEntries";
   if (codes.kind == CodeKind::table) return section.code_lane_bits == 2 ? "TableTwoPairs" : "TablePairs";
   if (codes.kind == CodeKind::uniform) return section.subtracts_zeros ? "CountedPairs" : "UniformPairs";
   if (codes.is_bias15()) return "E4m3b15Pairs";
@@ -120,6 +121,7 @@ const char* read_of(const SectionPlan& section) {
   const Section& codes = section.codes;
   if (section.code_lane_bits > 0) return "CodeLaneRead";
   if (codes.is_trellis()) return "TrellisRead";
+  if (codes.is_vector()) return "VectorRead";
   if (are_bytes(section)) return "ByteRead";
   if (!codes.is_wide()) return "CodeRead";
   return codes.element == Element::f16 ? "F16Read" : codes.element == Element::bf16 ? "Bf16Read" : "F32Read";
@@ -328,6 +330,7 @@ void side_fragments(Writer& w, const SidePlan& side) {
   for (const SectionPlan& section : side.sections) {
     if (section.codes.is_trellis() || section.codes.is_bias15() || section.subtracts_zeros)
       w.fragment("kernels/decode/rare/unpack.cuh");
+    if (section.codes.is_vector()) w.fragment("kernels/decode/rare/vectors.cuh");
     if (section.subtracts_zeros && side.to_halves) w.fragment("kernels/prefill/zero_rows.cuh");
     if (section.integers.counts_from_zero) w.fragment("kernels/decode/rare/zero_keys.cuh");
   }

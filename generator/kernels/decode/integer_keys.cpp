@@ -101,7 +101,7 @@ IntegerPlan plan_table(const Section& s) {
 IntegerPlan plan_integers(const Format& format, ScaleUse use) {
   const Section& s = format.codes();
   if (format.has_segments() || format.sections.size() != 1 || format.stored_mask > 0 || format.scale.renormalise ||
-      format.stores_minimum() || use == ScaleUse::by_value || s.kind == CodeKind::plain)
+      format.stores_minimum() || use == ScaleUse::by_value || s.kind == CodeKind::plain || s.is_vector())
     return {};
   if (format.has_zero_point()) return s.kind == CodeKind::uniform ? plan_counted(s) : IntegerPlan{};
   if (s.kind == CodeKind::uniform) return plan_plain(s);

@@ -233,9 +233,9 @@ Result<LaneReads> plan_lane_reads(const SidePlan& side, int index, int head_dim,
     return reads;
   }
 
-  const int granule = section.is_wide()    ? 4
-                      : lanes_per_row == 4 ? 8
-                                           : 4;  // a lane read has a multiple of so many codes
+  const int granule = section.is_wide()                           ? 4
+                      : lanes_per_row == 4 || section.is_vector() ? 8
+                                                                  : 4;  // a lane read has a multiple of so many codes
   const int stride = planes[0].stride(), widest = std::max(side.widest_read * 8, granule * stride);
   // Tries few lanes a block first, because one scale then serves many codes of a lane. Unless scales are multiplied to
   // values, the lanes of one warp share a block: four of K, eight of V.

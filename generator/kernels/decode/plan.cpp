@@ -77,6 +77,9 @@ std::string reader(const SectionPlan& section) {
     case CodeKind::uniform:
       text = "integers to halves by exponent";
       break;
+    case CodeKind::vector:
+      text = "eight values by the table of a lattice";
+      break;
     case CodeKind::table:
       text = section.codes.is_trellis()
                  ? section.at_once == 2 ? "pairs of states of a trellis by table" : "states of a trellis by table"

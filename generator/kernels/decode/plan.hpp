@@ -304,9 +304,12 @@ void place_token_heads(SidePlan& side, bool is_key, int tile);
 // Fails with unsupported, and the reason, if token-major heads cannot be served by a plan of one head.
 Result<void> check_token_heads(const DecodePlan& plan, const Problem& problem);
 
+// Entries of the table of vectors, of two words each: a root for each byte, and the radii.
+inline constexpr int kVectorEntries = 256 + 16;
+
 // Whether codes are spread to code lanes, and their values change places. Else a lane's registers hold values in the
 // order of the stored row.
-inline bool is_spread(const Section& codes) { return !codes.is_wide() && !codes.is_trellis(); }
+inline bool is_spread(const Section& codes) { return !codes.is_wide() && !codes.is_trellis() && !codes.is_vector(); }
 inline bool is_direct(const SectionPlan& section) { return section.is_masked || !is_spread(section.codes); }
 
 // How K's codes become integers: exactly, or closer than fp16 numbers are. Of kind none where that is not possible, or

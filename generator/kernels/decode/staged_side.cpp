@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "generator/base/halves.hpp"
+#include "generator/base/minifloat.hpp"
 #include "generator/kernels/decode/plan.hpp"
 
 namespace kvjit {
@@ -251,6 +252,8 @@ Result<SidePlan> plan_side(const Format& format, int head_dim, bool is_planar, b
       section.unit = section.integers.unit;
     else if (section.codes.kind == CodeKind::table)
       choose_halves(section);
+    else if (section.codes.is_vector())
+      for (const double radius : section.codes.values) section.halves.push_back(f16_from_float(float(radius)));
     if (s == format.residual_section) section.factor = format.residual.factor;
   }
   // The unit of the first section is multiplied into a factor that exists anyway, so stored scales stay unchanged and

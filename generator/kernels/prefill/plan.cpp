@@ -133,14 +133,15 @@ std::vector<int> columns_of(const SidePlan& side) {
 // Places the entries of a side's codebook at `end`, and returns where they end.
 int place_entries(SidePlan& side, int end) {
   SectionPlan& section = side.sections[0];
-  side.table_copies = 1, side.table_stride = 4;
+  side.table_copies = 1, side.table_stride = section.codes.is_vector() ? 8 : 4;
   if (section.permutes.kind != PermuteKind::none) {
     section.permutes.at = end;
     return end + round_up((2 * section.permutes.words() + 1) * 4, 16);
   }
-  if (section.is_masked || section.codes.kind != CodeKind::table) return end;
+  const bool is_vector = section.codes.is_vector();
+  if (section.is_masked || (section.codes.kind != CodeKind::table && !is_vector)) return end;
   section.owns_table = true, section.table_at = end;
-  return end + (4 << section.codes.bits);
+  return end + (is_vector ? kVectorEntries * side.table_stride : 4 << section.codes.bits);
 }
 
 std::vector<int> in_order(int count) {
@@ -165,6 +166,7 @@ std::string converter(const PrefillPlan& plan, const SectionPlan& section) {
   if (section.permutes.kind != PermuteKind::none) return kPermutes[int(section.permutes.kind)];
   if (section.is_masked) return "codes found by the mask of each block";
   if (section.codes.is_trellis()) return "states of a trellis by table";
+  if (section.codes.is_vector()) return "eight values by the table of a lattice";
   if (section.codes.is_wide()) return "rounded to f16";
   return section.codes.kind == CodeKind::table ? "single codes by table" : "codes computed to halves";
 }

@@ -12,8 +12,10 @@
 #include "formats/codes.cuh"
 #include "formats/groups.cuh"
 #include "formats/minifloat_bias15.cuh"
+#include "formats/rare/vectors.cuh"
 #include "formats/trellis.cuh"
 #include "generator/base/minifloat.hpp"
+#include "generator/formats/e8.hpp"
 #include "generator/formats/format.hpp"
 #include "runtime/device/cpu/block_scheduler.hpp"
 
@@ -227,6 +229,20 @@ TEST_CASE("uniform codes round and clamp as their definitions say") {
     CHECK(kv::HalfUp::code<Nibbles>(v) == 15);
     CHECK(kv::HalfAway::code<SignedNibbles>(v) == 15);
   }
+}
+
+struct Vectors {
+  KV_DEVICE static float radius(kv::u32 i) { return 0.3f * float(i); }
+};
+
+TEST_CASE("vectors of E8 have the values of the codec, for every code") {
+  std::vector<double> radii;
+  for (kv::u32 i = 0; i < 16; ++i) radii.push_back(Vectors::radius(i));
+  int wrong = 0;
+  for (kv::u32 code = 0; code < 0x10000u; ++code)
+    for (int i = 0; i < 8; ++i)
+      wrong += kv::VectorCodes<Vectors>::value(code | kv::u32(i) << 16) != float(e8_value(code, i, radii));
+  CHECK(wrong == 0);
 }
 
 }  // namespace kvjit

@@ -215,6 +215,31 @@ TEST_CASE("trellises: one stream and one norm a block") {
   CHECK(refusal(name, "field = \"codes\"", "field = \"codes\"\nlow = 1") == "fields must hold the codes exactly once");
 }
 
+TEST_CASE("vectors: two bytes for eight values, and sixteen radii") {
+  const std::string name = "ninfer_rk2_e8";
+  const Format& f = *registry().format(name, {}).value();
+  CHECK(f.codes().is_vector());
+  CHECK_FALSE(f.codes().is_wide());
+  CHECK(f.block_bytes == 18);  // 8 vectors of two bytes, and f16
+  CHECK(f.codes().values[1] == float(0.0992));
+  CHECK(f.codes().bounds.size() == 15);
+  CHECK(int8_step(f.codes()) == 0);
+  CHECK(refusal(name, "lattice = \"e8\"", "") == "[codebook] needs the key 'lattice'");
+  CHECK(refusal(name, "0, 0.0992", "0.0992") == "a codebook of vectors has 16 radii and 15 bounds, not 15 and 15");
+  CHECK(refusal(name, "0, 0.0992", "0.05, 0.0992") == "radii ascend from 0 to 16 at most");
+  CHECK(refusal(name, "2, 2.5198", "2, 16.5") == "radii ascend from 0 to 16 at most");
+  CHECK(refusal(name, "0.22627417", "0") == "bounds ascend, and are above 0");
+  // 0.50001 is 0.5 in float16, so 0.50001 becomes 1 and 0.5 becomes 0.
+  CHECK(refusal(name, "0.3969, 0.5", "0.3969, 0.50001") == "1 times the radius 0.50001 is another integer in float16");
+  CHECK(refusal(name, "rule = \"amax\"", "rule = \"amax\"\nrefine = \"matched\"") ==
+        "vectors have a scale as found: [scale] rule = \"amax\", without refinement, search or division");
+  CHECK(refusal(name, "divisor = 7", "divisor = 7\ngroup = 4") ==
+        "vectors of eight values fill blocks of multiples of 32 values, and scale groups");
+  CHECK(refusal(name, "size = 64", "size = 64, round = \"bf16\"") ==
+        "vectors have all values of a block: no outliers, no residual, and no rounding before them");
+  CHECK(refusal(name, "field = \"codes\"", "field = \"codes\"\nsplit = 4") == "one field has the vectors");
+}
+
 TEST_CASE("tail-biting trellises: a circle of step_bits a value") {
   const std::string name = "kvt3";
   const Format& f = *registry().format(name, {}).value();
@@ -295,8 +320,9 @@ TEST_CASE("segments: a record, its views, and what does not go together") {
   CHECK(refusal(name, "block = 128", "block = 96") == "512 channels are no whole blocks of 96");
   CHECK(refusal(name, "[[segments]]", "block = 4\n[[segments]]") ==
         "'block' does not go with [[segments]], which have formats of their own");
-  CHECK(refusal(name, "rule = \"amax\", divisor = 448, least = 1.17549435e-38, storage = \"f32\"",
-                "rule = \"tensor\"") == "a segment has no trellis, no minimum and no scale of the whole tensor");
+  CHECK(
+      refusal(name, "rule = \"amax\", divisor = 448, least = 1.17549435e-38, storage = \"f32\"", "rule = \"tensor\"") ==
+      "a segment has no trellis, no vectors, no minimum and no scale of the whole tensor");
   CHECK(refusal(name, "field = \"scale\"\nsegment = 0", "field = \"scale\"\nsegment = 1") ==
         "fields must hold the codes and the scales of segment 0 exactly once");
   CHECK(refusal(name, "field = \"codes\"\nsegment = 1", "field = \"pad\"\nbytes = 1") ==

@@ -269,7 +269,7 @@ TEST_CASE("files: what is refused, and where") {
   CHECK(message(two_bit("values = [", "bounds = [0]\nvalues = [")) ==
         "bounds must be 3 ascending numbers, or \"midpoints\"; these are 1");
   CHECK(message(two_bit("kind = \"table\"", "kind = \"uniform\"\nrounding = \"half_up\"\noffset = 2")) ==
-        "a codebook belongs to [codes] kind = \"table\"");
+        "a codebook belongs to [codes] kind = \"table\", \"trellis\" or \"vector\"");
 }
 
 TEST_CASE("inline numbers and a file that states the same agree") {

@@ -49,7 +49,7 @@ struct Expected {
 constexpr double kTurbo2Step = 2 / (35.5 / double(0.039994f) + 118.5 / double(0.133462f));
 constexpr Expected kTwoParts{IntegerKind::table8, 2, 0, 0};
 // Formats that are not listed are multiplied in fp16: floats, 4-bit codebooks whose entries are multiples of no step,
-// codebooks of 5 bits and more, several sections, scales of groups below 32, stored minima, lengths that only the codes
+// codebooks of 5 bits and more, vectors, several sections, scales of groups below 32, stored minima, lengths that only the codes
 // give.
 const std::map<std::string, Expected> kExpected = {
     // Uniform codes are integers as stored. Codes with an offset are shifted to the top bits of a byte.
@@ -102,7 +102,7 @@ const std::map<std::string, Expected> kExpected = {
 
 TEST_CASE("which formats become integers, how many parts, and in which unit") {
   const auto names = test::format_names(registry());
-  CHECK(names.size() == 104);
+  CHECK(names.size() == 105);
   for (const auto& [name, expected] : kExpected) CHECK_MESSAGE(std::count(names.begin(), names.end(), name) == 1, name);
   for (const std::string& name : names) {
     CAPTURE(name);
