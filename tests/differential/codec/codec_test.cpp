@@ -106,7 +106,8 @@ void check_bytes(const Format& f, const std::vector<std::uint8_t>& got, const st
     else if (!f.has_residual() || i / row_bytes != last_row)
       ++differs, last_row = i / row_bytes;
   }
-  const long long allowed = is_exact ? 0 : (long long)(want.size()) / 1000;
+  // A vector is equally far from both places of a root of two entries, so an axis there hangs on the last bit.
+  const long long allowed = is_exact ? 0 : (long long)(want.size()) / (f.codes().is_vector() ? 250 : 1000);
   CHECK_MESSAGE(differs <= allowed, name, ": ", differs, " of ", want.size(), " bytes differ");
   // The element that sets an amax scale equals its code's value up to the last bit, so its residual sign is arbitrary:
   // one bit for each block may differ.

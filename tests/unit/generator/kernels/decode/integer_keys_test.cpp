@@ -49,8 +49,8 @@ struct Expected {
 constexpr double kTurbo2Step = 2 / (35.5 / double(0.039994f) + 118.5 / double(0.133462f));
 constexpr Expected kTwoParts{IntegerKind::table8, 2, 0, 0};
 // Formats that are not listed are multiplied in fp16: floats, 4-bit codebooks whose entries are multiples of no step,
-// codebooks of 5 bits and more, vectors, several sections, scales of groups below 32, stored minima, lengths that only the codes
-// give.
+// codebooks of 5 bits and more, vectors, several sections, scales of groups below 32, stored minima, lengths that only
+// the codes give.
 const std::map<std::string, Expected> kExpected = {
     // Uniform codes are integers as stored. Codes with an offset are shifted to the top bits of a byte.
     {"q4_0", {IntegerKind::plain, 1, 0, 0x1p-4}},
