@@ -51,6 +51,7 @@ Source finish(Writer& w, const std::string& name, const std::string& arch, const
   w.line("static_assert(sizeof(kv::{}) == {}, \"host and device disagree on the arguments\");\n", args, args_bytes);
   w.line("KV_KERNEL KV_LAUNCH_BOUNDS({}, 1) kv_{}(KV_PARAM kv::{} args) {{", entry.threads, entry.family, args);
   if (entry.shared_bytes > 0) w.line("  kv::check_shared();");
+  if (!entry.before.empty()) w.line("  {}", entry.before);
   const bool is_by_args = w.overlap == Overlap::by_args;
   if (w.overlap != Overlap::none)
     w.line("  {}kv::pdl_wait();\n  kv::pdl_trigger();", is_by_args ? "if (args.waits_at_end == 0) " : "");

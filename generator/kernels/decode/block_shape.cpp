@@ -93,7 +93,8 @@ int layout_shared(DecodePlan& plan, const BlockShape& shape, int probability_buf
   const int feature_rows =
       plan.features.any() ? plan.heads * plan.column_blocks * 8 * feature_row_bytes(plan.features.has_hook()) + 16 : 0;
   plan.barriers_at = round_up(plan.feature_rows_at + feature_rows, 16);  // of copies; unused while the warps merge
-  plan.queries_at = round_up(plan.barriers_at + (plan.heads > 1 ? plan.streams() * shape.stages * 16 : 0), 128);
+  const int of_stream = plan.heads > 1 || plan.k.by_bulk ? shape.stages * 16 + (plan.k.by_bulk ? 32 : 0) : 0;
+  plan.queries_at = round_up(plan.barriers_at + plan.streams() * of_stream, 128);
   const SectionPlan& keys = plan.k.sections[0];
   const int columns = plan.column_blocks * plan.heads * 8, rows = plan.rows * plan.heads;
   plan.sums_at = plan.queries_at + plan.k.rotated_dim * columns * (plan.has_integer_keys ? 2 : 2 * plan.query_terms);

@@ -123,6 +123,7 @@ const char* read_of(const SectionPlan& section) {
   if (codes.is_trellis()) return "TrellisRead";
   if (codes.is_vector()) return "VectorRead";
   if (are_bytes(section)) return "ByteRead";
+  if (section.keeps_order) return "E4m3Read";
   if (!codes.is_wide()) return "CodeRead";
   return codes.element == Element::f16 ? "F16Read" : codes.element == Element::bf16 ? "Bf16Read" : "F32Read";
 }
@@ -296,12 +297,12 @@ void write_section(Writer& w, const SidePlan& side, std::size_t index, const std
     write_mask(w, f, side.is_planar);
     return w.line("}};");
   }
-  if (is_spread(section.codes)) write_unpack(w, section);
+  if (!is_direct(section)) write_unpack(w, section);
   write_integers(w, section.integers, type);
   if (section.permutes.kind != PermuteKind::none) {
     w.line("  using Read = {}<{}>;", permute_read_of(section.permutes), type);
   } else if (section.integers.kind == IntegerKind::none) {
-    if (!section.codes.is_wide()) w.line("  using Pairs = {}<{}>;", pairs_of(section), type);
+    if (!section.codes.is_wide() && !section.keeps_order) w.line("  using Pairs = {}<{}>;", pairs_of(section), type);
     w.line("  using Read = {}<{}>;", side.to_halves && section.subtracts_zeros ? "ZeroRead" : read_of(section), type);
   }
   std::string planes;
@@ -323,6 +324,7 @@ void overload_fragments(Writer& w, const SidePlan& k, const SidePlan& v) {
     if (std::any_of(side->sections.begin(), side->sections.end(), has_rare_plane))
       w.fragment("kernels/decode/rare/planes.cuh");
   if (k.is_record || v.is_record) w.fragment("kernels/decode/rare/record_rows.cuh");
+  if (k.by_bulk) w.fragment("kernels/decode/rare/bulk_rows.cuh");
 }
 
 void side_fragments(Writer& w, const SidePlan& side) {
@@ -331,6 +333,7 @@ void side_fragments(Writer& w, const SidePlan& side) {
     if (section.codes.is_trellis() || section.codes.is_bias15() || section.subtracts_zeros)
       w.fragment("kernels/decode/rare/unpack.cuh");
     if (section.codes.is_vector()) w.fragment("kernels/decode/rare/vectors.cuh");
+    if (section.keeps_order) w.fragment("kernels/decode/rare/e4m3_rows.cuh");
     if (section.subtracts_zeros && side.to_halves) w.fragment("kernels/prefill/zero_rows.cuh");
     if (section.integers.counts_from_zero) w.fragment("kernels/decode/rare/zero_keys.cuh");
   }
@@ -369,6 +372,7 @@ void write_side(Writer& w, const SidePlan& side, const std::string& type, int th
          side.scale_row_bytes, side.scales_at, side.scale_pitch, side.stage_bytes);
   if (side.in_keys) w.line("  static constexpr bool kIsInKeys = true;");
   if (side.format.swizzles_scales) w.line("  static constexpr bool kHasSwizzledScales = true;");
+  if (side.by_bulk) w.line("  using Ring = BulkRing;");
   if (side.is_record) w.line("  static constexpr bool kIsRecord = true, kKeepsSectors = {};", flag(side.keeps_sectors));
   w.line("  static constexpr int kTableCopies = {}, kScaledGroups = {};", side.table_copies, scaled);
   w.line("  static constexpr float kUnit = {};", real(side.unit));
@@ -416,6 +420,7 @@ Source emit_decode(const DecodePlan& plan, const Registry& registry) {
   if (plan.team > 1)
     w.fragment(plan.by_warpgroups ? "kernels/decode/warp_team_wgmma.cuh" : "kernels/decode/warp_team.cuh");
   if (plan.v.by_matrices) w.fragment("kernels/decode/warp_team_ldmatrix.cuh");
+  if (plan.k.by_bulk) w.fragment("kernels/decode/rare/bulk_products.cuh");
   feature_fragments(w, plan.features, plan.causal, plan.query_length);
   if (plan.features.any()) w.fragment("kernels/decode/features.cuh");
   if (plan.features.any() && plan.heads > 1) w.fragment("kernels/decode/token_heads_features.cuh");
@@ -435,6 +440,13 @@ Source emit_decode(const DecodePlan& plan, const Registry& registry) {
   if (plan.rotates_queries || plan.append) domain_fragments(w, plan.k.format);
   if (plan.rotates_output || plan.append) domain_fragments(w, plan.v.format);
   w.line("// ======== the plan ========\nnamespace kv {{\n");
+  if (plan.k.by_bulk) {
+    w.line("struct BulkRing {{");
+    w.line("  static constexpr int kAt = {}, kStageBytes = {}, kWarps = {}, kStages = {};", plan.ring_at,
+           plan.stage_bytes, plan.warps, plan.stages);
+    w.line("  static constexpr int kBarriersAt = {}, kRequestsAt = {};\n}};", plan.barriers_at,
+           plan.barriers_at + plan.warps * plan.stages * 16);
+  }
   write_side(w, plan.k, "KeySide", plan.threads(), k_paging);
   write_side(w, plan.v, "ValueSide", plan.threads(), plan.v.in_keys ? Paging{} : v_paging);
   const auto number = [](int v) { return std::to_string(v); };
@@ -481,6 +493,7 @@ Source emit_decode(const DecodePlan& plan, const Registry& registry) {
     w.line("  using Team = TeamTiles<Plan>;");
     w.line("  using Products = {}<Plan>;", plan.v.by_matrices   ? "MatrixProducts"
                                            : plan.by_warpgroups ? "WarpgroupProducts"
+                                           : plan.k.by_bulk     ? "BulkProducts"
                                                                 : "WarpProducts");
     if (plan.v.by_matrices) w.line("  using ValueCodes = ValueSection0;");
     w.line("  static constexpr bool kByMatrices = {}, kScalesAreMatrices = {};", flag(plan.v.by_matrices),
@@ -528,7 +541,8 @@ Source emit_decode(const DecodePlan& plan, const Registry& registry) {
                                      : bytes_of(kv::AttentionArgs{});
   return finish(w, name, plan.arch.name,
                 {"decode", std::string(is_paged ? "Paged" : "") + (plan.append ? "AppendArgs" : "AttentionArgs"),
-                 plan.threads(), plan.shared_bytes, args_bytes, plan.features.any(), plan.varlen, plan_type});
+                 plan.threads(), plan.shared_bytes, args_bytes, plan.features.any(), plan.varlen, plan_type,
+                 plan.k.by_bulk ? "kv::open_ring<kv::BulkRing>();" : ""});
 }
 
 }  // namespace kvjit

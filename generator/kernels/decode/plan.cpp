@@ -96,7 +96,9 @@ std::string place(const SidePlan& side) {
   if (side.heads > 1) return fmt::format("{} heads a tile, in {} range(s)", side.heads, 8 / side.copy_eighths);
   return fmt::format("pitch {} of {}{}{}", side.pitch, side.row_bytes, side.swizzle != 0 ? " swizzled" : "",
                      side.caches_in_l1 ? " by way of the L1" : "") +
-         (side.keeps_sectors ? ", whole sectors" : "") +
+         (side.by_bulk         ? ", by bulk copies"
+          : side.keeps_sectors ? ", whole sectors"
+                               : "") +
          (side.is_record && side.has_even_odd_order ? ", even rows first" : "");
 }
 
@@ -135,8 +137,8 @@ void find_aligned_scales(SidePlan& side) {
   }
 }
 
-// The plan without the shape of a block and what depends on it.
-Result<DecodePlan> begin_plan(const Problem& problem) {
+// The plan without the shape of a block and what depends on it. by_bulk: rows of records come by bulk copies.
+Result<DecodePlan> begin_plan(const Problem& problem, bool by_bulk) {
   DecodePlan plan;
   plan.arch = problem.arch;
   static_cast<AttentionShape&>(plan) = problem;
@@ -155,7 +157,7 @@ Result<DecodePlan> begin_plan(const Problem& problem) {
   const bool by_integers = problem.arch.has("mma_m16n8k32_s8");
   KV_TRY(k, plan_side(problem.k, problem.head_dim, is_planar, true, by_integers));
   KV_TRY(v, plan_side(problem.v, problem.v_dim(), is_planar, false));
-  place_records(k, problem, true), place_records(v, problem, false);
+  place_records(k, problem, true, by_bulk), place_records(v, problem, false, by_bulk);
   if (problem.values_in_keys && k.is_record) place_together(k, v);
   if (problem.values_in_keys) put_in_keys(v, k);
   plan.k = k;
@@ -172,16 +174,30 @@ Result<DecodePlan> begin_plan(const Problem& problem) {
   return plan;
 }
 
+// Whether bulk copies can bring rows that have V in K's rows, each tile from one page. Two caches gain nothing from
+// them (NOTES.md).
+bool may_copy_in_bulk(const Problem& problem) {
+  constexpr int kMostTile = 32;
+  return problem.arch.has("bulk_copy") && problem.page_tokens % kMostTile == 0 && problem.values_in_keys;
+}
+
 }  // namespace
 
 Result<std::vector<BlockShape>> decode_shapes(const Problem& problem) {
-  KV_TRY(plan, begin_plan(problem));
+  KV_TRY(own, plan_decode(problem));
+  KV_TRY(plan, begin_plan(problem, own.k.by_bulk));
   return fitting_shapes(std::move(plan), problem);
 }
 
 Result<DecodePlan> plan_decode(const Problem& problem, const Tuning& tuning) {
-  KV_TRY(plan, begin_plan(problem));
+  KV_TRY(plan, begin_plan(problem, may_copy_in_bulk(problem)));
   KV_TRY(shape, choose_block(plan, problem, tuning));
+  if (plan.k.by_bulk && plan.team == 1) {  // teams alone wait for bulk copies
+    KV_TRY(other, begin_plan(problem, false));
+    plan = std::move(other);
+    KV_TRY(other_shape, choose_block(plan, problem, tuning));
+    shape = other_shape;
+  }
   if (plan.team > 1 && plan.sparse_v > 0)
     return fail(
         Code::unsupported,

@@ -144,6 +144,8 @@ struct SectionPlan {
   // side in a byte. With 3 and 4 one look-up gives a half2 (two tokens of a channel), with 2 the half2 of two channels.
   // 0: codes are not looked up like this.
   int code_lane_bits = 0;
+  // K of segments in E4M3: halves keep the order of the stored bytes, as the order of Q's dimensions is free.
+  bool keeps_order = false;
   LaneReads reads;
   ScaleUse use = ScaleUse::none;
   bool adds_minima = false;  // K by group: the minimum times the sum of the query over the group is added to the score
@@ -182,6 +184,8 @@ struct SidePlan {
   // Rows of records (templates/kernels/decode/rare/record_rows.cuh). keeps_sectors: a staged row starts 0 or 16 bytes
   // into its slot, at the same offset modulo 32 bytes as in memory.
   bool is_record = false, keeps_sectors = false;
+  // Rows of records come by bulk copies (templates/kernels/decode/rare/bulk_rows.cuh). They keep no sectors.
+  bool by_bulk = false;
   bool has_even_odd_order = false;  // of each eight rows, the even ones are staged before the odd ones
   bool caches_in_l1 = false;        // copies pass through the L1, where those of one line meet
   bool in_keys = false;             // V is read from K's staged rows
@@ -293,7 +297,8 @@ Result<SidePlan> plan_side(const Format& format, int head_dim, bool is_planar, b
 // least memory.
 void place_rows(SidePlan& side, bool is_key);
 // The same for rows of records (SidePlan::is_record). Does nothing with other rows.
-void place_records(SidePlan& side, const Problem& problem, bool is_key);
+// by_bulk: they come by bulk copies.
+void place_records(SidePlan& side, const Problem& problem, bool is_key, bool by_bulk);
 // The same for V whose rows are the first channels of K's: they are where K's are.
 void put_in_keys(SidePlan& v, const SidePlan& k);
 // The same for records, where K's are not placed for good: both are placed for the loads of both.
@@ -310,7 +315,9 @@ inline constexpr int kVectorEntries = 256 + 16;
 // Whether codes are spread to code lanes, and their values change places. Else a lane's registers hold values in the
 // order of the stored row.
 inline bool is_spread(const Section& codes) { return !codes.is_wide() && !codes.is_trellis() && !codes.is_vector(); }
-inline bool is_direct(const SectionPlan& section) { return section.is_masked || !is_spread(section.codes); }
+inline bool is_direct(const SectionPlan& section) {
+  return section.is_masked || section.keeps_order || !is_spread(section.codes);
+}
 
 // How K's codes become integers: exactly, or closer than fp16 numbers are. Of kind none where that is not possible, or
 // slower than fp16.

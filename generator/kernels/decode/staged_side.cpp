@@ -114,23 +114,33 @@ int scale_parts(const Segment& segment) {
   return count;
 }
 
+// In how many blocks a segment of K divides, which become sections of their own. A kernel unrolls all sections, but the
+// groups of one section two at a time. Many small blocks are better in a loop (NOTES.md, "Values in K's rows").
+int block_parts(const Segment& segment) {
+  constexpr int kMostBlocks = 4;
+  const int blocks = segment.count / segment.format.block;
+  return segment.format.block % 128 == 0 && blocks <= kMostBlocks ? blocks : 1;
+}
+
 // The segments of a side. Field::plane_at of their formats counts from the start of the row here. Segments of K with
 // several scales are divided, because the scale of a whole part multiplies scores, in float32.
 std::vector<Segment> segments_of(const SidePlan& side, bool is_key) {
   std::vector<Segment> parts;
   for (std::size_t i = 0; i < side.format.segments.size(); ++i) {
     const Segment& segment = side.format.segments[i];
-    const int count = is_key ? scale_parts(segment) : 1;
-    for (int n = 0; n < count; ++n) {
+    const int blocks = is_key ? block_parts(segment) : 1, scales = is_key ? scale_parts(segment) : 1;
+    for (int n = 0; n < blocks * scales; ++n) {
       Segment& part = parts.emplace_back(segment);
       Format& f = part.format;
-      f.block /= count, f.code_bytes /= count, f.scale_bytes /= count;
-      part.count /= count, part.first += n * part.count;
+      const int code_bytes = f.code_bytes, scale_bytes = f.scale_bytes;  // of a whole block
+      f.block /= scales, f.code_bytes /= scales, f.scale_bytes /= scales;
+      part.count /= blocks * scales, part.first += n * part.count;
       for (Field& field : f.fields) {
         const Field& place =
             *side.format.field(field.is_code() ? FieldKind::segment_codes : FieldKind::segment_scales, int(i));
-        field.bytes /= count;
-        field.plane_at += (side.is_planar ? place.plane_at : place.at) + n * field.bytes;
+        field.bytes /= scales;
+        field.plane_at += (side.is_planar ? place.plane_at : place.at) + n % scales * field.bytes +
+                          n / scales * (field.is_code() ? code_bytes : scale_bytes);
       }
     }
   }
@@ -164,6 +174,7 @@ Result<SectionPlan> segment_section(const SidePlan& side, const Segment& segment
     return fail(Code::unsupported, fmt::format("{}: the segment of {} channels from {} on is no row of its format",
                                                side.format.name, segment.count, segment.first));
   if (section.codes.kind == CodeKind::table) choose_halves(section);
+  section.keeps_order = is_key && section.codes.kind == CodeKind::plain && section.codes.element == Element::e4m3;
   section.scale_stride = part.format.scale_bytes;
   section.own = std::move(part.format);
   return section;

@@ -60,7 +60,7 @@ const Result<SidePlan>& TeamSides::shared_values(int warps) {
     planned = shared_values_
                   .emplace(warps, plan_side(problem_.v, problem_.v_dim(), problem_.is_planar(), false, false, warps))
                   .first;
-    if (planned->second) place_records(*planned->second, problem_, false);
+    if (planned->second) place_records(*planned->second, problem_, false, v.by_bulk);
     if (problem_.values_in_keys && planned->second) put_in_keys(*planned->second, k);
   }
   return planned->second;
@@ -71,7 +71,7 @@ const Result<std::pair<SidePlan, SidePlan>>& TeamSides::warpgroup() {
     const bool is_planar = problem_.is_planar();
     KV_TRY(keys, plan_side(problem_.k, problem_.head_dim, is_planar, true, false, 1, 16));
     KV_TRY(values, plan_side(problem_.v, problem_.v_dim(), is_planar, false, false, kWarpgroup, 16, true));
-    place_records(keys, problem_, true), place_records(values, problem_, false);
+    place_records(keys, problem_, true, false), place_records(values, problem_, false, false);
     if (problem_.values_in_keys) put_in_keys(values, keys);
     return std::pair(std::move(keys), std::move(values));
   };

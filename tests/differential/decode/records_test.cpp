@@ -95,18 +95,26 @@ TEST_CASE("V in K's rows, in rows and pages: each tile is copied once") {
     int k, v, gqa, queries;
   };
   for (const auto& [format, k, v, gqa, queries] : {Shape{"vllm_fp8_ds_mla_656", 576, 512, 4, 2},
+                                                   {"vllm_fp8_ds_mla_656", 576, 512, 16, 1},
                                                    {"vllm_fp8_ds_mla_656", 576, 512, 16, 2},
+                                                   {"vllm_fp8_ds_mla_528", 512, 512, 16, 1},
                                                    {"vllm_fp8_ds_mla_584", 512, 512, 16, 1},
                                                    {"vllm_nvfp4_ds_mla_352", 576, 512, 8, 1},
                                                    {"bf16", 576, 512, 16, 1},
                                                    {"q8_0", 192, 128, 4, 1},
                                                    {"q4_0", 128, 128, 16, 4}})
-    for (const int page_tokens : {0, 16}) {
+    for (const int page_tokens : {0, 16, 64}) {
       const auto context = open_context(DeviceKind::cpu);
       Case test{format, format, k, gqa, queries, page_tokens > 0 ? Layout::paged : Layout::rows, queries > 1};
       test.head_dim_v = v, test.page_tokens = page_tokens, test.page_layout = Layout::rows, test.is_in_keys = true;
       const Planned one = planned(registry(), test, context->backend()->info().arch);
-      CHECK(one.source.kernels.at(Role::decode).text.str().find("kIsInKeys = true") != std::string::npos);
+      const std::string text = one.source.kernels.at(Role::decode).text.str();
+      CHECK(text.find("kIsInKeys = true") != std::string::npos);
+      // A team takes 16 rows of packed records, whose tiles lie in one page each.
+      const bool is_team = gqa * queries == 16 && v == 512 && std::string(format) != "bf16",
+                 is_aligned = std::string(format) != "vllm_fp8_ds_mla_584";
+      CHECK((text.find("open_ring<kv::BulkRing>") != std::string::npos) ==
+            (is_team && is_aligned && page_tokens != 16));
       Judge judge(context, one, 2);
       judge.check({257, {}, 0, false});
       judge.check({0, {257, 15}, 3, false});
@@ -145,6 +153,31 @@ TEST_CASE("a broken kernel of records is noticed") {
       Judge judge(context, one);
       CHECK_MESSAGE(judge.is_wrong({257, {}, 0, false}), std::string(from), " -> ", std::string(to));
     }
+}
+
+// The back-end fills the target of a bulk copy with NaN until its barrier is waited for, and ends a launch in which a
+// phase of a barrier never ends.
+TEST_CASE("a broken kernel of bulk copies is noticed") {
+  struct Mutation {
+    const char *file, *from, *to;
+  };
+  const std::string name = "vllm_fp8_ds_mla_656", folder = "kernels/decode/rare/";
+  const auto context = open_context(DeviceKind::cpu);
+  const std::string arch = context->backend()->info().arch;
+  for (const auto& [file, from, to] :
+       {Mutation{"bulk_rows.cuh", "  wait_phase(barrier, parity);\n", ""},
+        {"bulk_rows.cuh", "store_shared_u32(barrier + 8, parity ^ 1u)", "store_shared_u32(barrier + 8, parity)"},
+        {"bulk_rows.cuh", "++row, from += token_stride)", "++row)"},
+        {"bulk_rows.cuh", "to + slot_at<Side>(row), from", "to + row * Side::kPitch, from"},
+        {"bulk_rows.cuh", "if (lane() == 0) arrive(barrier_of_stage<Ring>(to));", ""},
+        {"bulk_products.cuh", "request.set(CopyRequest::kIdle);", ""}}) {
+    Case test{name, name, 576, 16, 1, Layout::rows, false};
+    test.head_dim_v = 512, test.is_in_keys = true;
+    Planned one = planned(registry(), test, arch);
+    one.source = planned(changed_registry(folder + file, from, to), test, arch).source;
+    Judge judge(context, one);
+    CHECK_MESSAGE(judge.is_wrong({1100, {}, 0, false}), std::string(from), " -> ", std::string(to));
+  }
 }
 
 TEST_CASE("a view writes its own segments alone") {

@@ -254,6 +254,30 @@ TEST_CASE("records of 16 modulo 32 bytes keep their sectors whole, but not in pa
   CHECK_FALSE(plan("vllm_nvfp4_ds_mla_352", "layout = \"rows\"").k.is_record);  // 352 is a multiple of 32
 }
 
+TEST_CASE("a team reads V in K's rows by bulk copies: packed rows of 16 n bytes, from one page a tile") {
+  const auto is_bulk = [](const char* format, const char* cache, const char* arch, int head_dim = 576, int gqa = 16) {
+    const std::string toml = fmt::format(
+        "[attention]\nhead_dim = {}\nhead_dim_v = 512\nq_heads_per_kv = {}\n[k]\nformat = \"{}\"\n"
+        "[v]\nformat = \"{}\"\nin_keys = true\n[cache]\n{}\n",
+        head_dim, gqa, format, format, cache);
+    const DecodePlan plan = *plan_decode(problem_of(toml, arch), {});
+    CHECK(plan.v.by_bulk == plan.k.by_bulk);
+    CHECK((plan.team > 1 || !plan.k.by_bulk));
+    return plan.k.by_bulk;
+  };
+  const char *const rows = "layout = \"rows\"",
+                    *const pages_of_64 = "layout = \"paged\"\npage_tokens = 64\npage_layout = \"rows\"",
+                    *const pages_of_16 = "layout = \"paged\"\npage_tokens = 16\npage_layout = \"rows\"";
+  CHECK(is_bulk("vllm_fp8_ds_mla_656", rows, "sm_90a"));
+  CHECK(is_bulk("vllm_fp8_ds_mla_656", pages_of_64, "sm_90a"));
+  CHECK_FALSE(is_bulk("vllm_fp8_ds_mla_656", pages_of_16, "sm_90a"));
+  CHECK_FALSE(is_bulk("vllm_fp8_ds_mla_656", rows, "sm_80"));
+  CHECK_FALSE(is_bulk("vllm_fp8_ds_mla_656", rows, "sm_90a", 576, 64));  // by warpgroups
+  CHECK(is_bulk("vllm_nvfp4_ds_mla_352", rows, "sm_90a"));
+  CHECK_FALSE(is_bulk("vllm_fp8_ds_mla_584", rows, "sm_90a", 512));  // 8 modulo 16 bytes
+  CHECK_FALSE(is_bulk("bf16", rows, "sm_90a"));
+}
+
 TEST_CASE("scales of V's segments multiply probabilities together, or values") {
   const auto uses = [](int head_dim, bool is_key) {
     const Format f = *registry().format_for("vllm_octave_k", head_dim, {});
