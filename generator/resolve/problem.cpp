@@ -51,15 +51,19 @@ Result<void> check_in_keys(const Problem& problem, const Spec& spec) {
   const auto refuse = [&](std::string what, std::string possible) -> Result<void> {
     return fail(Code::unsupported, "v.in_keys " + std::move(what), spec.where("v.in_keys"), {std::move(possible)});
   };
-  if (problem.is_planar())
-    return refuse("in layout planar, whose scales lie apart",
-                  "layout = \"rows\" works, and pages with page_layout = \"rows\"");
   const Format &k = problem.k, &v = problem.v;
   if (k.name != v.name || (!k.has_segments() && k.block != v.block) || problem.v_dim() > problem.head_dim)
     return refuse(
         fmt::format("with K of {} channels in '{}' and V of {} in '{}', whose rows begin otherwise", problem.head_dim,
                     k.name, problem.v_dim(), v.name),
         "one format for both, and head_dim_v up to head_dim; a format with one block a head needs equal heads");
+  const auto planes = [](const Format& f, int dim) {
+    return std::pair(f.stored_dim(dim) / f.block * f.code_bytes, f.stored_dim(dim) / f.block * f.scale_bytes);
+  };
+  if (problem.is_planar() && planes(k, problem.head_dim) != planes(v, problem.v_dim()))
+    return refuse(fmt::format("in layout planar, where rows of {} channels are shorter than K's of {}", problem.v_dim(),
+                              problem.head_dim),
+                  "equal heads and records of segments work, and layout = \"rows\"");
   if (k.is_transformed()) return refuse("with rotated or scaled channels", "formats without a rotation work");
   if (k.is_ragged(problem.head_dim)) return refuse("with padded heads", "multiples of 32 channels work");
   if (problem.append) return refuse("with append", "quantize stores the rows of K");

@@ -121,9 +121,14 @@ Result<void> check_queries(const ProgramSource& source, const AttentionCall& cal
 Result<void> check_in_keys(const ProgramSource& source, const AttentionCall& call) {
   if (!source.values_in_keys) return {};
   const kv::CacheSide &k = call.k, &v = call.v;
-  if (v.codes == k.codes && v.codes_sequence_stride == k.codes_sequence_stride &&
-      v.codes_head_stride == k.codes_head_stride && v.codes_token_stride == k.codes_token_stride &&
-      call.v_table.pages == call.k_table.pages && call.v_table.row_stride == call.k_table.row_stride)
+  const bool has_scales = source.is_planar() && source.v.scale_row_bytes > 0;
+  const bool are_codes = v.codes == k.codes && v.codes_sequence_stride == k.codes_sequence_stride &&
+                         v.codes_head_stride == k.codes_head_stride && v.codes_token_stride == k.codes_token_stride;
+  const bool are_scales = v.scales == k.scales && v.scales_sequence_stride == k.scales_sequence_stride &&
+                          v.scales_head_stride == k.scales_head_stride &&
+                          v.scales_token_stride == k.scales_token_stride;
+  if (are_codes && (are_scales || !has_scales) && call.v_table.pages == call.k_table.pages &&
+      call.v_table.row_stride == call.k_table.row_stride)
     return {};
   return refuse(
       fmt::format("v: another address, stride or page table than k's; {} has V in K's rows (v.in_keys)", source.id));
@@ -152,7 +157,7 @@ Result<void> check_call(const ProgramSource& source, const AttentionCall& call, 
   KV_CHECK(check_pointer("q", call.q.data, static_cast<unsigned>(wide_element_bytes(source.q_type))));
   KV_CHECK(check_pointer("out", call.out.data, static_cast<unsigned>(wide_element_bytes(source.out_type))));
   KV_CHECK(check_side(source, source.k, "k", call.k, call.kv_heads));
-  KV_CHECK(check_side(source, source.v, "v", call.v, call.kv_heads));
+  KV_CHECK(check_side(source, source.values_in_keys ? source.k : source.v, "v", call.v, call.kv_heads));
   KV_CHECK(check_token_heads(source, source.k, "k", call.k, call.kv_heads));
   KV_CHECK(check_token_heads(source, source.v, "v", call.v, call.kv_heads));
   KV_CHECK(check_table(source, "k", call.k_table, true));

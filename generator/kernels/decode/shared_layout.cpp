@@ -140,7 +140,8 @@ void put_in_keys(SidePlan& v, const SidePlan& k) {
   v.row_bytes = k.row_bytes, v.pitch = k.pitch, v.swizzle = k.swizzle;
   v.is_record = k.is_record, v.keeps_sectors = k.keeps_sectors, v.by_bulk = k.by_bulk;
   v.is_misaligned = k.is_misaligned, v.slot_align = k.slot_align, v.has_even_odd_order = k.has_even_odd_order;
-  if (v.format.scale_bytes > 0) v.scale_pitch = v.pitch;
+  v.scale_row_bytes = k.scale_row_bytes;
+  if (v.format.scale_bytes > 0) v.scale_pitch = k.scale_pitch;
   choose_loads(v, false);
 }
 

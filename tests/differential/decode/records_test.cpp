@@ -121,6 +121,28 @@ TEST_CASE("V in K's rows, in rows and pages: each tile is copied once") {
     }
 }
 
+// K's scales are V's, too, and K's row has more of them than V reads.
+TEST_CASE("V in K's rows, in planes of codes and of scales") {
+  struct Shape {
+    const char* format;
+    int k, v, gqa;
+  };
+  for (const auto& [format, k, v, gqa] : {Shape{"vllm_fp8_ds_mla_656", 576, 512, 16},
+                                          {"vllm_fp8_ds_mla_584", 512, 512, 16},
+                                          {"vllm_fp8_ds_mla_528", 512, 512, 8},
+                                          {"q8_0", 128, 128, 4}})
+    for (const int page_tokens : {0, 16, 64}) {
+      const auto context = open_context(DeviceKind::cpu);
+      Case test{format, format, k, gqa, 1, page_tokens > 0 ? Layout::paged : Layout::planar, false};
+      test.head_dim_v = v, test.page_tokens = page_tokens, test.is_in_keys = true;
+      const Planned one = planned(registry(), test, context->backend()->info().arch);
+      CHECK(one.source.kernels.at(Role::decode).text.str().find("kIsInKeys = true") != std::string::npos);
+      Judge judge(context, one, 2);
+      judge.check({257, {}, 0, false});
+      judge.check({0, {257, 15}, 3, false});
+    }
+}
+
 TEST_CASE("every record is planned for the arch with the least shared memory") {
   for (const std::string& name : record_names(registry()))
     for (const int gqa : {1, 16, 128})

@@ -51,11 +51,16 @@ TEST_CASE("V in K's rows: what has no such rows is refused at v.in_keys") {
   CHECK(served->values_in_keys);
   CHECK(served->id == "q8_0-q8_0.d128.g1.q1.rows.in_keys.f16-f32");
   CHECK(resolved(both + "cache = { layout = \"paged\", page_layout = \"rows\" }"));
-  refused(both, "in layout planar");
-  refused(both + "cache = { layout = \"paged\" }", "in layout planar");
+  CHECK(resolved(both));
+  CHECK(resolved(both + "cache = { layout = \"paged\" }"));
+  refused(
+      "k = { format = \"vllm_nvfp4\" }\nv = { format = \"vllm_nvfp4\", in_keys = true, swizzle = \"4x4\" }\n"
+      "cache = { layout = \"paged\" }",
+      "begin otherwise");
   refused(rows + "k = { format = \"q8_0\", in_keys = true }\nv = { format = \"q8_0\" }", "'in_keys' of K");
   refused(rows + "k = { format = \"q8_0\" }\nv = { format = \"q4_0\", in_keys = true }", "begin otherwise");
   refused(rows + both + "attention = { head_dim = 128, head_dim_v = 256 }", "begin otherwise");
+  refused(both + "attention = { head_dim = 192, head_dim_v = 128 }", "in layout planar, where rows of 128");
   refused(rows + "k = { format = \"kv4\" }\nv = { format = \"kv4\", in_keys = true }", "rotated or scaled");
   refused(rows + both + "attention = { append = true }", "with append");
   refused("cache = { layout = \"rows\", token_heads = 8 }\n" + both, "with token_heads");

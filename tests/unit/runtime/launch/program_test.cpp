@@ -115,6 +115,14 @@ TEST_CASE("V in K's rows: another place than K's is refused") {
   f.refuses([](auto& c) { c.v.codes_sequence_stride += 16; }, reason);
   f.refuses([](auto& c) { c.v.codes_head_stride += 16; }, reason);
   f.refuses([](auto& c) { c.v.codes_token_stride += 16; }, reason);
+
+  ProgramSource planar = make_source(false, false);
+  planar.values_in_keys = true;
+  ProgramFixture g(planar);
+  g.call.k = g.call.v = at(side_geometry(planar, planar.k, 3, 2, 1000), 3 * kBase);
+  g.attend();
+  g.refuses([](auto& c) { c.v.scales += 16; }, reason);
+  g.refuses([](auto& c) { c.v.scales_head_stride += 16; }, reason);
 }
 
 TEST_CASE("token-major heads: one batch-head a sequence, and heads that do not lie side by side are refused") {
