@@ -106,8 +106,7 @@ void check_bytes(const Format& f, const std::vector<std::uint8_t>& got, const st
     else if (!f.has_residual() || i / row_bytes != last_row)
       ++differs, last_row = i / row_bytes;
   }
-  // A vector is equally far from both places of a root of two entries, so an axis there hangs on the last bit.
-  const long long allowed = is_exact ? 0 : (long long)(want.size()) / (f.codes().is_vector() ? 250 : 1000);
+  const long long allowed = allowed_differences(f, is_exact, want.size());
   CHECK_MESSAGE(differs <= allowed, name, ": ", differs, " of ", want.size(), " bytes differ");
   // The element that sets an amax scale equals its code's value up to the last bit, so its residual sign is arbitrary:
   // one bit for each block may differ.

@@ -5,7 +5,7 @@
 
 namespace kv {
 
-// Of kernels/decode/stage_tile.cuh.
+// kernels/decode/stage_tile.cuh defines it.
 template <class Plane, int kSwizzle>
 KV_DEVICE void load_plane(SharedAddress rows, u32 block, int read, int row_lane, u32* w);
 
