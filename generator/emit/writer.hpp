@@ -75,7 +75,7 @@ struct Entry {
   bool is_featured = false;   // the arguments are Featured<args>, which adds FeatureArgs
   bool is_varlen = false;     // the arguments are Varlen<args>, which adds VarlenArgs; args_bytes counts them, too
   std::string plan = "Plan";  // the plan's type
-  std::string before = "";    // a statement ahead of all else
+  std::string before = "";    // a statement ahead of the family's function
 };
 
 // The plan's type in a kernel of attention, for which `fragment` says how heads get the scales of their K and V.

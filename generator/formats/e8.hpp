@@ -8,9 +8,10 @@
 //
 //   0..111      two entries of +-1: the pair of places (in lexical order) * 4 + 2 [the first is +1] + [the second is]
 //   112..239    eight entries of +-1/2, of which an even number is negative: bit i is set where entry i < 7 is +1/2
-//   240..255    none: codes that no writer stores, and that readers take for zeros
+//   240..255    none: codes that no writer stores. Their entries are 0, and the axis remains
 //
-// templates/formats/vectors.cuh and vector_rows.cuh are the same for kernels. Source: rk2v4-e8 of zhongpei/ninfer-4090.
+// templates/formats/rare/vectors.cuh and rare/vector_rows.cuh are the same for kernels. Source: rk2v4-e8 of
+// zhongpei/ninfer-4090.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <span>
@@ -28,7 +29,8 @@ double e8_value(unsigned code, int i, std::span<const double> radii);
 
 // The code of eight values: the root with the largest product with x (of equal ones a pair of +-1), the axis on which
 // root and x differ most, and the radius by the length of x: the number of bounds, in units of the scale d, that it
-// reaches. Radius 0 means zeros, whose code is 0. Works in float32, operation by operation as kernels do.
+// reaches. Radius 0 means zeros, whose code is 0. Works in float32, operation by operation as kernels do, so the
+// squares of x must be float32 numbers: magnitudes from 1e-19 to 1e18.
 unsigned e8_code(const float* x, float d, std::span<const double> bounds);
 
 }  // namespace kvjit

@@ -100,9 +100,11 @@ void FormatReader::trellis_codebook(schema::Table& book, Section& section) {
 
 // The radii of vectors, and the lengths from which on they are taken. Kernels multiply by radii in fp16.
 void FormatReader::vector_codebook(schema::Table& book, Section& section) {
-  constexpr float kMostRadius = 16;
+  constexpr float kMostRadius = 16;  // fp16 has all integers of up to 5 * 16 beside 1536, where kernels round
   enum class Lattice { e8 } lattice = Lattice::e8;
-  for (const char* key : {"lattice", "values", "bounds"}) book.require(key);
+  Unit unit = Unit::listed;
+  for (const char* key : {"lattice", "unit", "values", "bounds"}) book.require(key);
+  book.read("unit", unit, schema::Names<Unit>{{Unit::listed, "scale"}});
   book.read("lattice", lattice, schema::Names<Lattice>{{Lattice::e8, "e8"}});
   book.read("values", section.values);
   book.read("bounds", section.bounds);
@@ -110,14 +112,14 @@ void FormatReader::vector_codebook(schema::Table& book, Section& section) {
   scale_down(1, section.bounds);
   if (section.values.size() != kE8Radii || section.bounds.size() != kE8Radii - 1)
     return book.complain(book.where("values"),
-                         fmt::format("a codebook of vectors has {} radii and {} bounds, not {} "
-                                     "and {}",
-                                     kE8Radii, kE8Radii - 1, section.values.size(), section.bounds.size()));
+                         fmt::format("a codebook of vectors has {} radii and {} bounds, not {} and {}", kE8Radii,
+                                     kE8Radii - 1, section.values.size(), section.bounds.size()));
   if (section.values[0] != 0 || !std::is_sorted(section.values.begin(), section.values.end()) ||
       section.values.back() > kMostRadius)
     book.complain(book.where("values"), fmt::format("radii ascend from 0 to {} at most", kMostRadius));
-  if (section.bounds[0] <= 0 || !std::is_sorted(section.bounds.begin(), section.bounds.end()))
-    book.complain(book.where("bounds"), "bounds ascend, and are above 0");
+  if (section.bounds[0] <= 0 || !std::is_sorted(section.bounds.begin(), section.bounds.end()) ||
+      !std::isfinite(section.bounds.back()))
+    book.complain(book.where("bounds"), "bounds ascend, are above 0, and are numbers of float32");
   for (const double radius : section.values)
     for (int whole = 1; whole <= kE8MostEntry; ++whole)
       if (const float half = float_from_f16(f16_from_float(float(radius)));
@@ -161,6 +163,8 @@ void FormatReader::listed_codebook(schema::Table& book, Section& section, Unit u
     book.complain(bounds->where, "bounds must be a list of numbers or \"midpoints\"");
   }
   scale_down(1, section.bounds);
+  if (!section.bounds.empty() && !(std::isfinite(section.bounds.front()) && std::isfinite(section.bounds.back())))
+    book.complain(book.where("bounds"), "bounds are numbers of float32");
   order_ties(book, section);
 }
 

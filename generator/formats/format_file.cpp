@@ -300,8 +300,8 @@ void FormatReader::check_vectors(schema::Table& top) {
   if (s.rule != ScaleRule::amax || s.refine != Refine::none || s.is_searched() || s.division != Division::reciprocal)
     top.complain(where,
                  "vectors have a scale as found: [scale] rule = \"amax\", without refinement, search or division");
-  if (f_.block % 32 != 0 || s.group % kE8Dim != 0)
-    top.complain(where, "vectors of eight values fill blocks of multiples of 32 values, and scale groups");
+  if (f_.block % 64 != 0 || s.group % kE8Dim != 0)  // eight lanes share a block of V
+    top.complain(where, "vectors of eight values fill blocks of multiples of 64 values, and scale groups");
   if (f_.sections.size() > 1 || f_.rounds_to_bf16)
     top.complain(where, "vectors have all values of a block: no outliers, no residual, and no rounding before them");
 }

@@ -157,6 +157,7 @@ Result<void> check_call(const ProgramSource& source, const AttentionCall& call, 
   KV_CHECK(check_pointer("q", call.q.data, static_cast<unsigned>(wide_element_bytes(source.q_type))));
   KV_CHECK(check_pointer("out", call.out.data, static_cast<unsigned>(wide_element_bytes(source.out_type))));
   KV_CHECK(check_side(source, source.k, "k", call.k, call.kv_heads));
+  // V in K's rows has their strides: those of V's own rows may be smaller.
   KV_CHECK(check_side(source, source.values_in_keys ? source.k : source.v, "v", call.v, call.kv_heads));
   KV_CHECK(check_token_heads(source, source.k, "k", call.k, call.kv_heads));
   KV_CHECK(check_token_heads(source, source.v, "v", call.v, call.kv_heads));

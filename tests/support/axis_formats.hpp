@@ -334,7 +334,8 @@ accept = { max_relative_mse = 0.087 })"},
       {"vectors", {64, 192}, true, R"(block = 64
 fields = [{ field = "scale" }, { field = "codes" }]
 codes = { kind = "vector" }
-codebook = { lattice = "e8", values = [0, 0.1, 0.125, 0.16, 0.2, 0.25, 0.32, 0.4, 0.5, 0.63, 0.8, 1, 1.26, 1.6, 2, 2.5
+codebook = { lattice = "e8", unit = "scale", values = [
+  0, 0.1, 0.125, 0.16, 0.2, 0.25, 0.32, 0.4, 0.5, 0.63, 0.8, 1, 1.26, 1.6, 2, 2.5
 ], bounds = [0.25, 0.63, 0.8, 1, 1.26, 1.6, 2, 2.5, 3.2, 4, 5, 6.3, 8, 10, 12.6] }
 scale = { rule = "amax", divisor = 7, group = 32 }
 accept = { max_relative_mse = 0.24 })"},

@@ -36,9 +36,8 @@ const std::map<std::string, std::string>& key_descriptions() {
       {"format.codes", "How a value becomes a code."},
       {"format.codes.kind",
        "plain: an element; uniform: (code - offset) times the scale; table: an entry of [codebook]; trellis: the "
-       "entry of a state, which follows from the states of the values before; vector: one of eight values that share "
-       "two "
-       "bytes."},
+       "entry of a state, which follows from the states of the values before; vector: one of eight "
+       "values that share two bytes."},
       {"format.codes.state_bits", "trellis: bits of a state; the codebook has an entry for each state."},
       {"format.codes.tail_biting",
        "trellis: the state before the first value is the one behind the last, so only the bits of steps are stored."},
@@ -59,9 +58,8 @@ const std::map<std::string, std::string>& key_descriptions() {
       {"format.codebook.unit", "What the entries are multiples of."},
       {"format.codebook.symmetric", "Only the positive half is listed."},
       {"format.codebook.bounds",
-       "Where one code ends and the next begins: \"midpoints\", or a list; of vectors the least length of each radius "
-       "but "
-       "the first."},
+       "Where one code ends and the next begins: \"midpoints\", or a list; of vectors the least length of each "
+       "radius but the first."},
       {"format.codebook.order", "The order of the codes: that of the entries, or a sign bit and a magnitude."},
       {"format.codebook.steps_per_sigma", "unit = \"steps\": steps of a standard deviation."},
       {"format.scale", "The stored number that the codes of a group are multiplied by."},

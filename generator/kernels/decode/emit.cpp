@@ -372,7 +372,7 @@ void write_side(Writer& w, const SidePlan& side, const std::string& type, int th
          side.scale_row_bytes, side.scales_at, side.scale_pitch, side.stage_bytes);
   if (side.in_keys) w.line("  static constexpr bool kIsInKeys = true;");
   if (side.format.swizzles_scales) w.line("  static constexpr bool kHasSwizzledScales = true;");
-  if (side.by_bulk) w.line("  using Ring = BulkRing;");
+  if (side.by_bulk && !side.in_keys) w.line("  using Ring = BulkRing;");
   if (side.is_record) w.line("  static constexpr bool kIsRecord = true, kKeepsSectors = {};", flag(side.keeps_sectors));
   w.line("  static constexpr int kTableCopies = {}, kScaledGroups = {};", side.table_copies, scaled);
   w.line("  static constexpr float kUnit = {};", real(side.unit));

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <utility>
 
 #include "generator/formats/reference_codec.hpp"
 
@@ -181,23 +182,29 @@ bool may_copy_in_bulk(const Problem& problem) {
   return problem.arch.has("bulk_copy") && problem.page_tokens % kMostTile == 0 && problem.values_in_keys;
 }
 
+// The plan with its team and the shape of a block. Teams alone wait for bulk copies.
+Result<std::pair<DecodePlan, BlockShape>> plan_block(const Problem& problem, const Tuning& tuning) {
+  if (may_copy_in_bulk(problem)) {
+    KV_TRY(plan, begin_plan(problem, true));
+    if (const auto shape = choose_block(plan, problem, tuning); shape && plan.team > 1)
+      return std::pair(std::move(plan), *shape);
+  }
+  KV_TRY(plan, begin_plan(problem, false));
+  KV_TRY(shape, choose_block(plan, problem, tuning));
+  return std::pair(std::move(plan), shape);
+}
+
 }  // namespace
 
 Result<std::vector<BlockShape>> decode_shapes(const Problem& problem) {
-  KV_TRY(own, plan_decode(problem));
-  KV_TRY(plan, begin_plan(problem, own.k.by_bulk));
+  KV_TRY(own, plan_block(problem, {}));
+  KV_TRY(plan, begin_plan(problem, own.first.k.by_bulk));
   return fitting_shapes(std::move(plan), problem);
 }
 
 Result<DecodePlan> plan_decode(const Problem& problem, const Tuning& tuning) {
-  KV_TRY(plan, begin_plan(problem, may_copy_in_bulk(problem)));
-  KV_TRY(shape, choose_block(plan, problem, tuning));
-  if (plan.k.by_bulk && plan.team == 1) {  // teams alone wait for bulk copies
-    KV_TRY(other, begin_plan(problem, false));
-    plan = std::move(other);
-    KV_TRY(other_shape, choose_block(plan, problem, tuning));
-    shape = other_shape;
-  }
+  KV_TRY(begun, plan_block(problem, tuning));
+  auto& [plan, shape] = begun;
   if (plan.team > 1 && plan.sparse_v > 0)
     return fail(
         Code::unsupported,

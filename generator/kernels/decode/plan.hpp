@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "generator/catalogue/arch.hpp"
+#include "generator/formats/e8.hpp"
 #include "generator/formats/format.hpp"
 #include "generator/kernels/decode/tuned_shape.hpp"
 #include "generator/resolve/problem.hpp"
@@ -181,10 +182,10 @@ struct SidePlan {
   // to 30 bytes into its slot, at the same offset modulo slot_align bytes as in memory.
   bool is_misaligned = false;
   int slot_align = 32;
-  // Rows of records (templates/kernels/decode/rare/record_rows.cuh). keeps_sectors: a staged row starts 0 or 16 bytes
+  // Long rows (templates/kernels/decode/rare/record_rows.cuh). keeps_sectors: a staged row starts 0 or 16 bytes
   // into its slot, at the same offset modulo 32 bytes as in memory.
   bool is_record = false, keeps_sectors = false;
-  // Rows of records come by bulk copies (templates/kernels/decode/rare/bulk_rows.cuh). They keep no sectors.
+  // Long rows come by bulk copies (templates/kernels/decode/rare/bulk_rows.cuh). They keep no sectors.
   bool by_bulk = false;
   bool has_even_odd_order = false;  // of each eight rows, the even ones are staged before the odd ones
   bool caches_in_l1 = false;        // copies pass through the L1, where those of one line meet
@@ -296,8 +297,8 @@ Result<SidePlan> plan_side(const Format& format, int head_dim, bool is_planar, b
 // Chooses where the staged rows of a side are and by which loads lanes read them: the fewest bank conflicts, then the
 // least memory.
 void place_rows(SidePlan& side, bool is_key);
-// The same for rows of records (SidePlan::is_record). Does nothing with other rows.
-// by_bulk: they come by bulk copies.
+// The same for long rows (SidePlan::is_record): those of records of 16 modulo 32 bytes, and if by_bulk says so all that
+// bulk copies can bring. Does nothing with other rows.
 void place_records(SidePlan& side, const Problem& problem, bool is_key, bool by_bulk);
 // The same for V whose rows are the first channels of K's: they are where K's are.
 void put_in_keys(SidePlan& v, const SidePlan& k);
@@ -310,7 +311,7 @@ void place_token_heads(SidePlan& side, bool is_key, int tile);
 Result<void> check_token_heads(const DecodePlan& plan, const Problem& problem);
 
 // Entries of the table of vectors, of two words each: a root for each byte, and the radii.
-inline constexpr int kVectorEntries = 256 + 16;
+inline constexpr int kVectorEntries = 256 + kE8Radii;
 
 // Whether codes are spread to code lanes, and their values change places. Else a lane's registers hold values in the
 // order of the stored row.

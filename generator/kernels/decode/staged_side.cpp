@@ -174,7 +174,8 @@ Result<SectionPlan> segment_section(const SidePlan& side, const Segment& segment
     return fail(Code::unsupported, fmt::format("{}: the segment of {} channels from {} on is no row of its format",
                                                side.format.name, segment.count, segment.first));
   if (section.codes.kind == CodeKind::table) choose_halves(section);
-  section.keeps_order = is_key && section.codes.kind == CodeKind::plain && section.codes.element == Element::e4m3;
+  section.keeps_order = is_key && section.codes.kind == CodeKind::plain && section.codes.element == Element::e4m3 &&
+                        section.reads.planes.size() == 1;
   section.scale_stride = part.format.scale_bytes;
   section.own = std::move(part.format);
   return section;

@@ -60,8 +60,10 @@ const Result<SidePlan>& TeamSides::shared_values(int warps) {
     planned = shared_values_
                   .emplace(warps, plan_side(problem_.v, problem_.v_dim(), problem_.is_planar(), false, false, warps))
                   .first;
-    if (planned->second) place_records(*planned->second, problem_, false, v.by_bulk);
-    if (problem_.values_in_keys && planned->second) put_in_keys(*planned->second, k);
+    if (planned->second && problem_.values_in_keys)
+      put_in_keys(*planned->second, k);
+    else if (planned->second)
+      place_records(*planned->second, problem_, false, false);
   }
   return planned->second;
 }

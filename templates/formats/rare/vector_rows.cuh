@@ -58,7 +58,7 @@ KV_DEVICE u32 vector_code(const float (&x)[kVectorDim], float d) {
   const float length = sqrt_rn(squares);
   u32 radius = 0, signs = 0;
   KV_UNROLL
-  for (int i = 0; i < 15; ++i) radius += length >= mul_rn(Codes::bound(i), d);
+  for (int i = 0; i < kVectorRadii - 1; ++i) radius += length >= mul_rn(Codes::bound(i), d);
   if (radius == 0 || !(d > 0.f)) return 0;
   const float inverse = div_rn(1.f, length);
   KV_UNROLL

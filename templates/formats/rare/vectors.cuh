@@ -10,7 +10,7 @@
 
 namespace kv {
 
-inline constexpr int kVectorDim = 8, kPairRoots = 112, kRoots = 240;
+inline constexpr int kVectorDim = 8, kVectorRadii = 16, kPairRoots = 112, kRoots = 240;
 
 // The bytes of a block's vectors, from kAt_ on.
 template <int kAt_>

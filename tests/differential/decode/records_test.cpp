@@ -101,9 +101,10 @@ TEST_CASE("V in K's rows, in rows and pages: each tile is copied once") {
                                                    {"vllm_fp8_ds_mla_584", 512, 512, 16, 1},
                                                    {"vllm_nvfp4_ds_mla_352", 576, 512, 8, 1},
                                                    {"bf16", 576, 512, 16, 1},
+                                                   {"q8_0", 512, 512, 16, 1},
                                                    {"q8_0", 192, 128, 4, 1},
                                                    {"q4_0", 128, 128, 16, 4}})
-    for (const int page_tokens : {0, 16, 64}) {
+    for (const int page_tokens : {0, 16, 32}) {
       const auto context = open_context(DeviceKind::cpu);
       Case test{format, format, k, gqa, queries, page_tokens > 0 ? Layout::paged : Layout::rows, queries > 1};
       test.head_dim_v = v, test.page_tokens = page_tokens, test.page_layout = Layout::rows, test.is_in_keys = true;
@@ -119,6 +120,21 @@ TEST_CASE("V in K's rows, in rows and pages: each tile is copied once") {
       judge.check({257, {}, 0, false});
       judge.check({0, {257, 15}, 3, false});
     }
+}
+
+TEST_CASE("bulk copies of V in K's rows for a number of queries that the call says") {
+  const auto context = open_context(DeviceKind::cpu);
+  Case test{"vllm_fp8_ds_mla_656", "vllm_fp8_ds_mla_656", 576, 8, 2, Layout::rows, false};
+  test.head_dim_v = 512, test.is_in_keys = true, test.is_varlen = true;
+  const Planned one = planned(registry(), test, context->backend()->info().arch);
+  const std::string text = one.source.buckets.back().kernels.at(Role::decode).text.str();  // 16 query rows
+  CHECK(text.find("open_ring<kv::BulkRing>") != std::string::npos);
+  Judge judge(context, one, 2);
+  KernelHarness::Call call{0, {257, 15}, 3, false};
+  for (const int queries : {1, 2}) {
+    call.queries = queries;
+    judge.check(call);
+  }
 }
 
 // K's scales are V's, too, and K's row has more of them than V reads.

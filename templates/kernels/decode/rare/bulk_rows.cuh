@@ -1,4 +1,4 @@
-// Rows of records by bulk copies (sm_90 and later), for warp teams whose V is in K's rows: one lane issues a copy for
+// Long rows by bulk copies (sm_90 and later), for warp teams whose V is in K's rows: one lane issues a copy for
 // each row, and a barrier of the stage counts the bytes. Asynchronous copies of 16 bytes each took the pipe of shared
 // memory a third of its time, and held back the registers of their addresses until then (NOTES.md, "Values in K's
 // rows").
@@ -64,7 +64,7 @@ KV_DEVICE SharedAddress barrier_of_stage(SharedAddress at) {
   return Ring::kBarriersAt + (at - Ring::kAt) / Ring::kStageBytes * 16;
 }
 
-// Opens the barriers of the warp's stages. The kernel calls it before all else.
+// Opens the barriers of the warp's stages. The entry calls it ahead of decode().
 template <class Ring>
 KV_DEVICE void open_ring() {
   if (elect()) {
@@ -108,8 +108,10 @@ KV_DEVICE void stage_rows(SharedAddress to, const u8* from, i64 token_stride, in
       if (request.state() == CopyRequest::kAwaited) {
         request.post(to, from, token_stride);
       } else {
-        // A split's first tile. Numbers that threads stored in the stages during the split before come first; only the
-        // last tile of a split is stored so.
+        // The tiles ahead of a split's first round. What threads stored in the stages before comes first: a part of a
+        // tile at the end of the split before, and sums that were merged. They stored it ahead of a barrier of the
+        // block, and this lane's fence is behind that barrier. Posted copies need no other fence, as the same lane
+        // issues them, and no tile of a split follows a part of a tile.
         yield_to_copies();
         copy_rows<Side, kRows>(to, from, token_stride);
       }

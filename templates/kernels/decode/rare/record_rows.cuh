@@ -1,7 +1,8 @@
-// Rows of records in layout rows and in pages of rows: hundreds of bytes, a multiple of 16 but not of 32. Where rows
-// begin at multiples of 16, a row is copied as columns of 32, 16, 8 ... chunks of 16 bytes, so that no copy divides.
-// With kKeepsSectors a staged row begins 0 or 16 bytes behind the start of its slot, at the same place modulo 32 as in
-// memory: a sector of the L2 whose halves went to two sectors of shared memory would be requested twice.
+// Long rows in layout rows and in pages of rows: records of hundreds of bytes, a multiple of 16 but not of 32, and what
+// comes by bulk copies (rare/bulk_rows.cuh). Where rows begin at multiples of 16, a row is copied as columns of 32, 16,
+// 8 ... chunks of 16 bytes, so that no copy divides. With kKeepsSectors a staged row begins 0 or 16 bytes behind the
+// start of its slot, at the same place modulo 32 as in memory: a sector of the L2 whose halves went to two sectors of
+// shared memory would be requested twice.
 //
 // The fragment overloads functions of kernels/decode/stage_tile.cuh and unaligned_rows.cuh, and stands before what uses
 // them.

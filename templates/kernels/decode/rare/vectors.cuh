@@ -14,7 +14,7 @@ namespace kv {
 
 template <class S>
 struct VectorEntries {
-  static constexpr int kRadiiAt = 256, kEntries = kRadiiAt + 16, kEntryWords = 2;
+  static constexpr int kRadiiAt = 256, kEntries = kRadiiAt + kVectorRadii, kEntryWords = 2;
   KV_DEVICE static u32 entry(int i, int word) {
     if (i >= kRadiiAt) return S::half_value(i - kRadiiAt) * 0x10001u;
     u32 bytes = 0;

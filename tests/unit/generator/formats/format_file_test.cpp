@@ -228,13 +228,15 @@ TEST_CASE("vectors: two bytes for eight values, and sixteen radii") {
   CHECK(refusal(name, "0, 0.0992", "0.0992") == "a codebook of vectors has 16 radii and 15 bounds, not 15 and 15");
   CHECK(refusal(name, "0, 0.0992", "0.05, 0.0992") == "radii ascend from 0 to 16 at most");
   CHECK(refusal(name, "2, 2.5198", "2, 16.5") == "radii ascend from 0 to 16 at most");
-  CHECK(refusal(name, "0.22627417", "0") == "bounds ascend, and are above 0");
+  CHECK(refusal(name, "0.22627417", "0") == "bounds ascend, are above 0, and are numbers of float32");
+  CHECK(refusal(name, "12.6992084", "1e39") == "bounds ascend, are above 0, and are numbers of float32");
+  CHECK(refusal(name, "unit = \"scale\"", "") == "[codebook] needs the key 'unit'");
   // 0.50001 is 0.5 in float16, so 0.50001 becomes 1 and 0.5 becomes 0.
   CHECK(refusal(name, "0.3969, 0.5", "0.3969, 0.50001") == "1 times the radius 0.50001 is another integer in float16");
   CHECK(refusal(name, "rule = \"amax\"", "rule = \"amax\"\nrefine = \"matched\"") ==
         "vectors have a scale as found: [scale] rule = \"amax\", without refinement, search or division");
   CHECK(refusal(name, "divisor = 7", "divisor = 7\ngroup = 4") ==
-        "vectors of eight values fill blocks of multiples of 32 values, and scale groups");
+        "vectors of eight values fill blocks of multiples of 64 values, and scale groups");
   CHECK(refusal(name, "size = 64", "size = 64, round = \"bf16\"") ==
         "vectors have all values of a block: no outliers, no residual, and no rounding before them");
   CHECK(refusal(name, "field = \"codes\"", "field = \"codes\"\nsplit = 4") == "one field has the vectors");
