@@ -12,10 +12,10 @@ namespace {
 
 constexpr unsigned kPairRoots = 112, kRoots = 240;
 
-// The number of a pair of places a < b, in lexical order.
+// Returns the number of a pair of places a < b, in lexical order.
 unsigned pair_number(unsigned a, unsigned b) { return a * (15 - a) / 2 + b - a - 1; }
 
-// The root with the largest product with a vector of signs (bit i set: not negative) and magnitudes.
+// Returns the root with the largest product with a vector of signs (bit i set: not negative) and magnitudes.
 unsigned nearest_root(unsigned signs, const float (&magnitude)[kE8Dim]) {
   const float* const least = std::min_element(magnitude, magnitude + kE8Dim);
   const float* const largest = std::max_element(magnitude, magnitude + kE8Dim);
@@ -33,7 +33,7 @@ unsigned nearest_root(unsigned signs, const float (&magnitude)[kE8Dim]) {
   return pair_number(a, b) * 4 + 2 * (signs >> a & 1u) + (signs >> b & 1u);
 }
 
-// The axis along which root and unit vector differ most, the first of equal ones.
+// Returns the axis along which root and unit vector differ most, the first of equal ones.
 unsigned farthest_axis(unsigned root, const float (&unit)[kE8Dim]) {
   constexpr float kQuarter = 0.70710677f / 4;  // of 1 / |root|
   float along = 0;

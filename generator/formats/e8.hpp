@@ -21,10 +21,10 @@ namespace kvjit {
 // Values of a code; radii of a codebook; the largest entry of 4 root + axis.
 inline constexpr int kE8Dim = 8, kE8Radii = 16, kE8MostEntry = 5;
 
-// Four times entry i of a root: 0, +-2 or +-4.
+// Returns four times entry i of a root: 0, +-2 or +-4.
 int e8_root_entry(unsigned root, int i);
 
-// The value of place i of a stored code.
+// Returns the value of place i of a stored code.
 double e8_value(unsigned code, int i, std::span<const double> radii);
 
 // The code of eight values: the root with the largest product with x (of equal ones a pair of +-1), the axis on which

@@ -145,7 +145,7 @@ struct SectionPlan {
   // side in a byte. With 3 and 4 one look-up gives a half2 (two tokens of a channel), with 2 the half2 of two channels.
   // 0: codes are not looked up like this.
   int code_lane_bits = 0;
-  // K of segments in E4M3: halves keep the order of the stored bytes, as the order of Q's dimensions is free.
+  // Segments of K in E4M3 only: halves keep the order of the stored bytes, because Q's dimensions may be in any order.
   bool keeps_order = false;
   LaneReads reads;
   ScaleUse use = ScaleUse::none;

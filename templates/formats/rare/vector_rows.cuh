@@ -7,9 +7,9 @@
 
 namespace kv {
 
-// The root with the largest product with a vector of signs (bit i set: not negative) and magnitudes. A root of two
-// entries takes the largest magnitudes; one of eight takes all, or all but twice the least if an odd number of them is
-// negative.
+// Returns the root with the largest product with a vector of signs (bit i set: not negative) and magnitudes. A root of
+// two entries takes the largest magnitudes; one of eight takes all, or all but twice the least if an odd number of them
+// is negative.
 KV_DEVICE u32 nearest_root(u32 signs, const float (&magnitude)[kVectorDim]) {
   float largest = magnitude[0], least = magnitude[0], sum = magnitude[0];
   u32 first = 0, least_at = 0;
@@ -32,7 +32,7 @@ KV_DEVICE u32 nearest_root(u32 signs, const float (&magnitude)[kVectorDim]) {
   return pair_number(a, b) * 4 + 2 * (signs >> a & 1u) + (signs >> b & 1u);
 }
 
-// The axis along which root and unit vector differ most, the first of equal ones.
+// Returns the axis along which root and unit vector differ most, the first of equal ones.
 KV_DEVICE u32 farthest_axis(u32 root, const float (&unit)[kVectorDim]) {
   float entry[kVectorDim], along = 0.f, largest = -1.f;
   u32 axis = 0;
@@ -49,7 +49,7 @@ KV_DEVICE u32 farthest_axis(u32 root, const float (&unit)[kVectorDim]) {
   return axis;
 }
 
-// The code of eight values whose scale is d. What is shorter than the first bound has the code 0.
+// Returns the code of eight values whose scale is d. A vector shorter than the first bound has the code 0.
 template <class Codes>
 KV_DEVICE u32 vector_code(const float (&x)[kVectorDim], float d) {
   float squares = 0.f, unit[kVectorDim], magnitude[kVectorDim];
@@ -70,7 +70,7 @@ KV_DEVICE u32 vector_code(const float (&x)[kVectorDim], float d) {
   return root | (radius << 4 | farthest_axis(root, unit)) << 8;
 }
 
-// In place of write_rotated() of formats/write_row.cuh. bytes: a float for each value, then the scale of each eight.
+// Stands for write_rotated() of formats/write_row.cuh. bytes: a float for each value, then the scale of each vector.
 template <class Writer, int kPerLane>
 requires(Writer::Encoder::F::Codes::kIsVector) KV_DEVICE
     void write_rotated(const float (&)[kPerLane], float (&rotated)[kPerLane], float tensor_scale, u8* bytes,

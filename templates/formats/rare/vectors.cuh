@@ -12,7 +12,7 @@ namespace kv {
 
 inline constexpr int kVectorDim = 8, kVectorRadii = 16, kPairRoots = 112, kRoots = 240;
 
-// The bytes of a block's vectors, from kAt_ on.
+// VectorField is the bytes of a block's vectors, from byte kAt_ on.
 template <int kAt_>
 struct VectorField {
   static constexpr int kAt = kAt_;
@@ -21,10 +21,10 @@ struct VectorField {
   }
 };
 
-// The number of a pair of places a < b, in lexical order.
+// Returns the number of a pair of places a < b, in lexical order.
 KV_DEVICE u32 pair_number(u32 a, u32 b) { return a * (15 - a) / 2 + b - a - 1; }
 
-// Four times entry i of a root: 0, +-2 or +-4. What is no root has entries of 0.
+// Returns four times entry i of a root: 0, +-2 or +-4. A code that is no root has entries of 0.
 KV_DEVICE int root_entry(u32 root, int i) {
   if (root >= kRoots) return 0;
   if (root >= kPairRoots) {

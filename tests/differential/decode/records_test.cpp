@@ -111,7 +111,7 @@ TEST_CASE("V in K's rows, in rows and pages: each tile is copied once") {
       const Planned one = planned(registry(), test, context->backend()->info().arch);
       const std::string text = one.source.kernels.at(Role::decode).text.str();
       CHECK(text.find("kIsInKeys = true") != std::string::npos);
-      // A team takes 16 rows of packed records, whose tiles lie in one page each.
+      // Bulk copies serve a team, which 16 query rows take, and packed rows of which a page has whole tiles.
       const bool is_team = gqa * queries == 16 && v == 512 && std::string(format) != "bf16",
                  is_aligned = std::string(format) != "vllm_fp8_ds_mla_584";
       CHECK((text.find("open_ring<kv::BulkRing>") != std::string::npos) ==

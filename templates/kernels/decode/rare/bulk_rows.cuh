@@ -26,7 +26,7 @@ concept HasBulkRows = IsRecord<Side> && requires {
   typename Side::Ring;
 };
 
-// Copies that a warp has not issued yet. The lane that elect() chooses alone reads and writes it.
+// CopyRequest holds the copies that a warp has not issued yet. The lane that elect() chooses alone reads and writes it.
 struct CopyRequest {
   enum State : u32 {
     kIdle,     // copies are issued at once
@@ -58,7 +58,7 @@ KV_DEVICE CopyRequest request_of_warp() {
   return {SharedAddress(Ring::kRequestsAt + warp() * CopyRequest::kBytes)};
 }
 
-// The barrier of the stage that an address is in.
+// Returns the barrier of the stage that an address is in.
 template <class Ring>
 KV_DEVICE SharedAddress barrier_of_stage(SharedAddress at) {
   return Ring::kBarriersAt + (at - Ring::kAt) / Ring::kStageBytes * 16;
@@ -108,8 +108,8 @@ KV_DEVICE void stage_rows(SharedAddress to, const u8* from, i64 token_stride, in
       if (request.state() == CopyRequest::kAwaited) {
         request.post(to, from, token_stride);
       } else {
-        // The tiles ahead of a split's first round. What threads stored in the stages before comes first: a part of a
-        // tile at the end of the split before, and sums that were merged. They stored it ahead of a barrier of the
+        // This tile is ahead of a split's first round. What threads stored in the stages before comes first: a part of
+        // a tile at the end of the split before, and sums that were merged. They stored it ahead of a barrier of the
         // block, and this lane's fence is behind that barrier. Posted copies need no other fence, as the same lane
         // issues them, and no tile of a split follows a part of a tile.
         yield_to_copies();
@@ -126,7 +126,7 @@ template <HasBulkRows Side, int kTile, bool kIsWhole>
 KV_DEVICE void stage_tile(SharedAddress to, i64 token_stride, const u8* codes, const u8*, int valid) {
   stage_rows<Side, kTile, kIsWhole>(to, codes, token_stride, valid);
 }
-// A tile lies in one page.
+// A page has whole tiles.
 template <HasBulkRows Side, int kRows, bool kIsWhole>
 KV_DEVICE void stage_page(SharedAddress to, SharedAddress, const CacheSide& side, const u8* codes, const u8*,
                           int valid) {

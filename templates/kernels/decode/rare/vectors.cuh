@@ -48,7 +48,7 @@ struct VectorRead {
   }
 
  private:
-  // The values of the code in the lower half of a word, in order, two a half2.
+  // Unpacks the code in the lower half of a word: eight values in order, two a half2.
   KV_DEVICE static void values(u32 code, u32* h, Table table) {
     constexpr u32 kBytesToHalves = 0x64646464u, kZero = 0x64806480u, kWholes = 0x66006600u;  // 1024 + 128; 1536
     u32 bytes[2];

@@ -29,7 +29,7 @@ double product(unsigned root, const std::vector<float>& x) {
   return sum;
 }
 
-// Bounds that are reached from the length 1 on, one each for a length twice as large.
+// Returns 15 bounds, of which each is twice the one before. The first is 1.
 std::vector<double> doubling_bounds() {
   std::vector<double> bounds;
   for (int i = 0; i < 15; ++i) bounds.push_back(std::ldexp(1, i));
@@ -71,7 +71,7 @@ TEST_CASE("a code has the root with the largest product, and the axis on which i
     CHECK(product(root, x) >= best * (1 - 1e-6));
     CHECK((code >> 12) == unsigned(std::clamp(std::floor(std::log2(std::sqrt(squares) / 0.5)) + 1, 0.0, 15.0)));
     pairs += root < 112;
-    // What the root leaves of x: x minus its projection, in quarters of the root.
+    // The rest is x minus its projection on the root. Entries are four times those of the root, so their square is 32.
     std::vector<double> rest;
     for (int i = 0; i < 8; ++i) rest.push_back(x[std::size_t(i)] - best / 32 * e8_root_entry(root, i));
     const double largest = std::fabs(*std::ranges::max_element(rest, {}, [](double v) { return std::fabs(v); }));
