@@ -9,6 +9,7 @@ namespace kv {
 
 template <int kQueries>
 struct Causal : EveryValue {
+  static constexpr bool kMayHide = kQueries > 1;
   KV_DEVICE static bool cuts(int last, int length) { return last > length - kQueries; }
   KV_DEVICE static bool sees(int query, int token, int length) { return token <= length - kQueries + query; }
 };

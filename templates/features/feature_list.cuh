@@ -41,6 +41,7 @@ struct FeatureDefaults {
   struct End {};     // data for the end of a row; may be loaded before its sums are computed
   static constexpr bool kChangesScores = true;
   static constexpr bool kLoads = false;       // Loaded comes from memory
+  static constexpr bool kMayHide = false;     // a score may become minus infinity, which hides the token from the row
   static constexpr bool kNeedsWhole = false;  // apply() needs the whole score; else the score may come as a difference
   KV_DEVICE static Row row(const FeatureArgs&, const QueryRow&) { return {}; }
   template <class Row>
@@ -70,7 +71,8 @@ struct Features : EveryValue {
   struct Loaded : Each::Loaded... {};
   struct End : Each::End... {};
   static constexpr bool kChangesScores = (Each::kChangesScores || ... || false),
-                        kLoads = (Each::kLoads || ... || false), kNeedsWhole = (Each::kNeedsWhole || ... || false);
+                        kLoads = (Each::kLoads || ... || false), kNeedsWhole = (Each::kNeedsWhole || ... || false),
+                        kMayHide = (Each::kMayHide || ... || false);
 
   KV_DEVICE static QueryRow query_row(const FeatureArgs& args, int sequence, int query, int head, int heads,
                                       int length) {

@@ -7,7 +7,7 @@ namespace kv {
 
 template <class Expression>
 struct Hook : FeatureDefaults<Hook<Expression>> {
-  static constexpr bool kNeedsWhole = true;
+  static constexpr bool kNeedsWhole = true, kMayHide = true;
   struct Row {
     QueryRow at;
   };

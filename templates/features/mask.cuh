@@ -8,7 +8,7 @@ namespace kv {
 
 template <bool kHasSlopes>
 struct Mask : FeatureDefaults<Mask<kHasSlopes>> {
-  static constexpr bool kLoads = true;
+  static constexpr bool kLoads = true, kMayHide = true;
   struct Row {
     const u16* mask;  // the half of token 0
     float slope;      // of the query head, times log2(e); log2(e) without slopes

@@ -7,6 +7,7 @@
 namespace kv {
 
 struct NoFeature : EveryValue {
+  static constexpr bool kMayHide = false;  // may a row not see a token?
   // Does a query row not see token `last` or an earlier one of its tile, in a sequence of `length` tokens? If so,
   // callers mask the tile by calling sees() for each of its tokens.
   KV_DEVICE static bool cuts(int, int) { return false; }

@@ -7,7 +7,7 @@
 namespace kv {
 
 struct PackedMask : FeatureDefaults<PackedMask> {
-  static constexpr bool kLoads = true;
+  static constexpr bool kLoads = true, kMayHide = true;
   struct Row {
     const u32* words;  // the row's bits
     int first;         // the token of bit 0; those before are seen

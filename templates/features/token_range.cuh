@@ -21,6 +21,8 @@ class SeenRange {
  public:
   static constexpr int kQueries = kQueryLength;
   // Whole tiles may be unseen. Without an offset of positions the last token is seen, so only kLeft can cut tiles.
+  // Whether a row may not see a token that is there.
+  static constexpr bool kMayHide = kHasRanges || kLeft >= 0 || (kRight >= 0 && (kQueries > 1 || kHasOffset));
   static constexpr bool kCutsTiles = kHasRanges || kLeft >= 0 || (kRight >= 0 && kHasOffset);
 
   KV_DEVICE explicit SeenRange(const FeatureArgs& args) : args_(args) {}

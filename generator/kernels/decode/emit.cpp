@@ -184,6 +184,8 @@ bool are_scales_matrices(const DecodePlan& plan) {
 // and, as a minimum, what rare/unpack.cuh has added to them.
 void write_counted_scale(Writer& w, const Format& f, const SectionPlan& section, bool is_planar) {
   w.line("  KV_DEVICE static float scale(SharedAddress, int) {{ return 1.f; }}");
+  w.line("  KV_DEVICE static float group_scale(SharedAddress block) {{\n    constexpr int group = 0;\n    return {};\n  }}",
+         scale_of(f, section, is_planar, false));
   w.line(
       "  KV_DEVICE static u32 scale_half(SharedAddress block, [[maybe_unused]] int group) {{\n    return "
       "f16_from_f32({});\n  }}",

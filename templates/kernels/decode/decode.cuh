@@ -26,6 +26,7 @@
 #include "kernels/decode/split_merge.cuh"
 #include "kernels/decode/softmax.cuh"
 #include "kernels/decode/values.cuh"
+#include "kernels/decode/hidden_values.cuh"
 
 namespace kv {
 
@@ -121,8 +122,12 @@ KV_DEVICE void take_tile(Sums<Plan>& sums, SharedAddress stage, const Queries<Pl
     features.load(loaded, token + first);
     score<Plan>(x, stage, first, k_misalignment, queries, table, scale, sums.softmax);
     features.apply(x, loaded, token + first, sums.softmax);
-    if (token + first + kTokens > length || features.cuts(token + first, token + first + kTokens - 1))
-      mask_scores<Plan>(x, features, token + first, length);
+    const bool cuts = features.cuts(token + first, token + first + kTokens - 1);
+    if (token + first + kTokens > length || cuts) mask_scores<Plan>(x, features, token + first, length);
+    if constexpr (Features::kMayHide) {
+      if (warp_uniform(cuts || hides_by_score<Plan, Features>(x)))
+        hide_values<Plan>(x, stage + K::kStageBytes, first, v_misalignment, v_codes, v_stride);
+    }
     bool needs_rescale = largest_bits<Plan>(x) >= sums.softmax.rescales_at;
     if (Plan::Feature::template skips_values<Plan>(x, needs_rescale)) {
       exponentiate<Plan>(p, x, sums.softmax);  // for the denominator alone: the skipped tokens keep their weight

@@ -63,6 +63,7 @@ class SplitFeatures {
   static constexpr int kScores = Plan::kSubtiles * 4 * Plan::kColumnBlocks;  // scores of a lane
 
  public:
+  static constexpr bool kMayHide = F::kMayHide || F::Range::kMayHide, kHidesByScore = F::kMayHide;
   // Loads from memory are in flight while K is scored, if there are registers for their results.
   static constexpr bool kLoadsAhead = F::kLoads && kScores <= Places::kMostAhead;
   struct Loaded {

@@ -8,11 +8,12 @@
 // FlashAttention takes the row_max of every tile as the reference and rescales as often. Here the warp votes once a
 // tile and rescales only if some x is above kLimit = 14, or a row has seen no token yet:
 //
-//   shift = row_max(x) - kBias           of each row whose row_max(x) is above kBias = 8, or which is new
+//   shift = row_max(x) - kBias           of each row whose row_max(x) is above kLimit, or which is new; kBias = 8
 //   reference_max += shift;  x -= shift;  denominator and O *= 2^-shift, the rescale factor
 //
 // So after a rescale the largest probability is 2^8, in the middle of fp16's range, and it never exceeds 2^14.
-// Numerator and denominator have the same factor, so the output does not depend on the reference.
+// Numerator and denominator have the same factor, so the output does not depend on the reference. A row moves by its own
+// scores alone, so its bits do not depend on the other rows of the call.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "device/simt.cuh"
@@ -75,6 +76,7 @@ struct Softmax {
 // SplitFeatures (kernels/decode/features.cuh).
 template <class Plan>
 struct PlainFeatures {
+  static constexpr bool kMayHide = Plan::Feature::kMayHide, kHidesByScore = false;
   QueryChunk<Plan> chunk;
   int length;
   struct Loaded {};
@@ -133,8 +135,8 @@ struct TeamRowMax {
   KV_DEVICE static float row_max(const Scores<Plan> (&x)[Plan::kSubtiles], int i) { return column_max<Plan>(x, i); }
 };
 
-// Rescales: moves each reference maximum so that the row's largest x becomes kBias, if that x is above kBias or the row
-// sees its first token. Rare.
+// Rescales: moves each reference maximum so that the row's largest x becomes kBias, if that x is above kLimit or the
+// row sees its first token. Rare.
 template <class Plan>
 KV_DEVICE void rescale(Scores<Plan> (&x)[Plan::kSubtiles], Softmax<Plan>& softmax, Outputs<Plan>& o) {
   using TeamRowMax = kv::TeamRowMax<Plan, (Plan::kTeam > 1)>;
@@ -144,7 +146,7 @@ KV_DEVICE void rescale(Scores<Plan> (&x)[Plan::kSubtiles], Softmax<Plan>& softma
     const int n = i / 2, j = i % 2;
     const float row_max = TeamRowMax::row_max(x, i);
     const bool is_first = softmax.empty_columns >> i & 1, has_tokens = row_max > kFloor;
-    const float shift = has_tokens && (is_first || row_max > kBias) ? row_max - kBias : 0.f;
+    const float shift = has_tokens && (is_first || row_max > kLimit) ? row_max - kBias : 0.f;
     const float rescale_factor = is_first ? 1.f : exp2_fast(-shift);  // before the first token all sums are zero
     if (has_tokens) softmax.empty_columns &= ~(1u << i);
     softmax.reference_max[n][j] += shift;

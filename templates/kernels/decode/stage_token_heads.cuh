@@ -10,6 +10,7 @@
 // a token; the misalignment holds the rest.
 // SPDX-License-Identifier: MIT
 #pragma once
+#include "device/bulk_copy.cuh"
 #include "kernels/decode/unaligned_rows.cuh"
 
 namespace kv {
@@ -48,6 +49,12 @@ KV_DEVICE void clear_tokens(SharedAddress tile, int head, int valid) {
     KV_NO_UNROLL
     for (int at = lane() * 2; at < Side::kRowBytes; at += 64) store_shared_u16(row + at, 0);
   }
+}
+// In place of that of kernels/decode/hidden_values.cuh.
+template <class Side>
+requires(Side::kHeads > 1) KV_DEVICE void end_clear(Side) {
+  yield_to_copies();
+  sync_warp();
 }
 
 }  // namespace kv

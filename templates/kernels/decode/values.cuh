@@ -19,12 +19,13 @@ namespace kv {
 KV_DEVICE u32 half_power(int log2) { return log2 >= -14 ? u32(log2 + 15) << 10 : 1u << (log2 + 24); }
 
 // Unpacks one lane read of each of the lane's four tokens. low: half2 of tokens first + 2c and first + 2c + 1; high:
-// half2 of tokens first + 2c + 8 and first + 2c + 9.
+// half2 of tokens first + 2c + 8 and first + 2c + 9. slice: of V's dimensions, where warps of a team divide them.
 template <class Plan, class S>
 KV_DEVICE void columns(u32 (&low)[S::kReadCodes], u32 (&high)[S::kReadCodes], SharedAddress stage, int first,
-                       const u32 (&misalignment)[4], int group, int read, Table table) {
+                       const u32 (&misalignment)[4], int group, int read, Table table,
+                       int slice = TeamWarp<Plan>::value_slice()) {
   using V = typename Plan::V;
-  const int row_lane = (lane() >> 2) + TeamWarp<Plan>::value_slice() * 8, c = lane() & 3;
+  const int row_lane = (lane() >> 2) + slice * 8, c = lane() & 3;
   if constexpr (S::kIsMasked) {
     SharedAddress at[4], scales[4];
     const int row = first + 2 * c;
@@ -57,9 +58,10 @@ KV_DEVICE void columns(u32 (&low)[S::kReadCodes], u32 (&high)[S::kReadCodes], Sh
 // Applies scales and minima to the values that columns() has unpacked, for formats whose scales cannot multiply P.
 template <class Plan, class S>
 KV_DEVICE void scale_columns(u32 (&low)[S::kReadCodes], u32 (&high)[S::kReadCodes], SharedAddress stage, int first,
-                             const u32 (&misalignment)[4], int group, int read) {
+                             const u32 (&misalignment)[4], int group, int read,
+                             int slice = TeamWarp<Plan>::value_slice()) {
   using V = typename Plan::V;
-  const int row_lane = (lane() >> 2) + TeamWarp<Plan>::value_slice() * 8, row = first + 2 * (lane() & 3);
+  const int row_lane = (lane() >> 2) + slice * 8, row = first + 2 * (lane() & 3);
   u32 scale[4], minimum[4];
   KV_UNROLL
   for (int i = 0; i < 4; ++i) {

@@ -16,6 +16,7 @@
 #include "kernels/decode/scores.cuh"
 #include "kernels/decode/softmax.cuh"
 #include "kernels/decode/values.cuh"
+#include "kernels/decode/hidden_values.cuh"
 
 namespace kv {
 
@@ -118,6 +119,13 @@ struct TokenScales {
       KV_UNROLL
       for (int i = 0; i < Plan::kSubtiles; ++i) halves[i] = half(i * 16, 0) | half(i * 16, 1) << 16;
     });
+  }
+  // Zeros the scales of tokens of which `cleared` has the bit.
+  KV_DEVICE void clear(u32 cleared) {
+    const u32 own = cleared >> (lane() >> 2);
+    KV_UNROLL
+    for (int i = 0; i < Plan::kSubtiles; ++i)
+      halves[i] &= (own >> 16 * i & 1u ? 0u : 0xffffu) | (own >> (16 * i + 8) & 1u ? 0u : 0xffff0000u);
   }
   KV_DEVICE bool fit(u32 limit) const { return (~(limit - largest_of_two()) & 0x80008000u) == 0; }  // as ValueScales
   // The largest magnitude among the scales of the whole team, as the bits of a half. Has a team barrier.
@@ -282,7 +290,17 @@ struct TeamTiles {
                     places);
     const int end = tile < last ? length : 0;
     features.apply(x, loaded, token, sums.softmax);
-    if (token + kTile > end || features.cuts(token, token + kTile - 1)) mask_scores<Plan>(x, features, token, end);
+    const bool cuts = features.cuts(token, token + kTile - 1);
+    if (token + kTile > end || cuts) mask_scores<Plan>(x, features, token, end);
+    if constexpr (Features::kMayHide) {
+      if (warp_uniform(cuts || hides_by_score<Plan, Features>(x))) {
+        u32 v_misalignment[Plan::kSubtiles][4];
+        value_misalignments<V>(v_misalignment, v_first_row, v_stride);
+        const u32 cleared =
+            hide_values<Plan>(x, staged + K::kStageBytes, 0, v_misalignment, v_first_row, v_stride);
+        if constexpr (Plan::kScalesAreMatrices) scales.clear(cleared);  // they were loaded beside those of K
+      }
+    }
     return largest_bits<Plan>(x) >= sums.softmax.rescales_at;
   }
 

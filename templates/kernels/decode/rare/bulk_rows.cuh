@@ -110,8 +110,8 @@ KV_DEVICE void stage_rows(SharedAddress to, const u8* from, i64 token_stride, in
       } else {
         // This tile is ahead of a split's first round. What threads stored in the stages before comes first: a part of
         // a tile at the end of the split before, and sums that were merged. They stored it ahead of a barrier of the
-        // block, and this lane's fence is behind that barrier. Posted copies need no other fence, as the same lane
-        // issues them, and no tile of a split follows a part of a tile.
+        // block, and this lane's fence is after that barrier. Posted copies need no other fence, as the same lane
+        // issues them, no tile of a split follows a part of a tile, and rows that were cleared have had theirs.
         yield_to_copies();
         copy_rows<Side, kRows>(to, from, token_stride);
       }
@@ -121,6 +121,12 @@ KV_DEVICE void stage_rows(SharedAddress to, const u8* from, i64 token_stride, in
     sync_warp();  // all lanes have stored
     if (lane() == 0) arrive(barrier_of_stage<Ring>(to));
   }
+}
+// In place of that of kernels/decode/hidden_values.cuh.
+template <HasBulkRows Side>
+KV_DEVICE void end_clear(Side) {
+  yield_to_copies();
+  sync_warp();
 }
 template <HasBulkRows Side, int kTile, bool kIsWhole>
 KV_DEVICE void stage_tile(SharedAddress to, i64 token_stride, const u8* codes, const u8*, int valid) {

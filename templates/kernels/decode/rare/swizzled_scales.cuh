@@ -17,6 +17,12 @@ KV_DEVICE SharedAddress swizzled_scale(SharedAddress row, int group) {
   return row - offset + offset / kScales + group / (kScales / 4) * kScales + group % (kScales / 4) * 4;
 }
 
+// In place of that of kernels/decode/hidden_values.cuh.
+template <HasSwizzledScales Side>
+KV_DEVICE SharedAddress scale_byte(Side, SharedAddress stage, int row, int at) {
+  return swizzled_scale<Side::kScaleRowBytes>(stage + Side::kScalesAt + row * Side::kScalePitch, at);
+}
+
 template <HasSwizzledScales Side, int kRows, bool kIsWhole>
 KV_DEVICE void stage_page(SharedAddress to, SharedAddress scales_to, const CacheSide& side, const u8* codes,
                           const u8* scales, int valid_rows) {
