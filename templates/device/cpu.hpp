@@ -241,6 +241,7 @@ inline u32 larger_f16x2(u32 a, u32 b) {  // without their signs, halves order as
   const u32 x = a & 0x7fff7fffu, y = b & 0x7fff7fffu;
   return ((x & 0xffff) > (y & 0xffff) ? x & 0xffff : y & 0xffff) | ((x >> 16) > (y >> 16) ? x >> 16 : y >> 16) << 16;
 }
+inline u32 larger_bf16x2(u32 a, u32 b) { return larger_f16x2(a, b); }  // their bits order like those of halves
 inline void f16x4_from_e4m3x4(u32* h, u32 bytes) {
   const auto one = [](u32 b) {
     if ((b & 0x7f) == 0x7f) return 0x7e00u | (b & 0x80) << 8;

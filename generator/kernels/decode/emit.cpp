@@ -117,8 +117,9 @@ bool are_bytes(const SectionPlan& section) {
   return true;
 }
 
-const char* read_of(const SectionPlan& section) {
+const char* read_of(const SectionPlan& section, bool divides) {
   const Section& codes = section.codes;
+  if (divides && section.is_wide()) return codes.element == Element::bf16 ? "WideBf16Read" : "WideF32Read";
   if (section.code_lane_bits > 0) return "CodeLaneRead";
   if (codes.is_trellis()) return "TrellisRead";
   if (codes.is_vector()) return "VectorRead";
@@ -205,8 +206,10 @@ void write_section(Writer& w, const SidePlan& side, std::size_t index, const std
   const bool is_planar = side.is_planar || section.own;
   const LaneReads& reads = section.reads;
   const bool is_residual = int(index) == f.residual_section;
-  const bool counts_columns = section.subtracts_zeros && !side.to_halves,
-             scales_values = section.use == ScaleUse::by_value || counts_columns;
+  const bool counts_columns = section.subtracts_zeros && !side.to_halves, is_wide = side.is_wide && !side.to_halves,
+             // Beside wide sections a section without a scale has the scale 1, which is divided like theirs.
+             is_bare = is_wide && section.use == ScaleUse::none && !section.is_wide(),
+             scales_values = section.use == ScaleUse::by_value || counts_columns || is_bare;
   if (!section.halves.empty())
     w.line("KV_CONSTANT u16 k{}Halves[{}] = {{  // values / kUnit, as halves\n    {}}};", type, section.halves.size(),
            joined(section.halves, [](std::uint16_t half) { return fmt::format("{:#06x}", half); }));
@@ -253,7 +256,9 @@ void write_section(Writer& w, const SidePlan& side, std::size_t index, const std
          reads.lanes_per_block, reads.block_stride);
   w.line("  static constexpr int kSwizzle = {};", side.swizzle);
   w.line("  static constexpr int kScaleStride = {}, kScaleGroup = {}, kFirstScaled = {};",
-         section.own ? section.scale_stride : side.scale_stride, scales_values ? f.scale.group : 0, first_scaled);
+         section.own ? section.scale_stride : side.scale_stride,
+         is_bare ? reads.lanes_per_block * reads.reads_per_group * reads.codes : scales_values ? f.scale.group : 0,
+         first_scaled);
   w.line("  static constexpr bool kScalesGroups = {}, kScalesValues = {}, kRenormalises = {};",
          flag(section.use == ScaleUse::by_group), flag(scales_values), flag(f.scale.renormalise));
   w.line("  static constexpr bool kOwnsTable = {};", flag(section.owns_table));
@@ -261,6 +266,9 @@ void write_section(Writer& w, const SidePlan& side, std::size_t index, const std
          section.table_at, side.table_stride, side.table_copies, section.code_lane_bits);
   if (counts_columns) {
     write_counted_scale(w, f, section, is_planar);
+  } else if (is_bare) {
+    w.line("  KV_DEVICE static float scale(SharedAddress, int) {{ return 1.f; }}");
+    w.line("  KV_DEVICE static float minimum(SharedAddress, int) {{ return 0.f; }}");
   } else if (section.use != ScaleUse::none) {
     w.line("  KV_DEVICE static float scale(SharedAddress block, [[maybe_unused]] int group) {{\n    return {};\n  }}",
            scale_of(f, section, is_planar, is_residual));
@@ -283,9 +291,17 @@ void write_section(Writer& w, const SidePlan& side, std::size_t index, const std
           "  static constexpr bool kCountsFromZero = true;\n  KV_DEVICE static float zero_value(SharedAddress block, "
           "int group) {{ return {}; }}",
           zero_value_of(f, is_planar));
-    if (section.adds_minima)
+    if (section.adds_minima || (is_wide && section.use == ScaleUse::by_value))
       w.line("  KV_DEVICE static float minimum(SharedAddress block, int group) {{ return {}; }}",
              f.has_zero_point() ? zero_value_of(f, is_planar) : fmt::format("f32_from_f16({})", half));
+  }
+  if (is_wide) {
+    const bool is_of_values = section.use == ScaleUse::by_value || is_bare;
+    w.line("  static constexpr Range kRange = Range::{};", section.is_wide() ? "kElements"
+                                                          : is_of_values    ? "kValueScales"
+                                                                            : "kGroupScales");
+    if (section.is_wide()) w.line("  static constexpr bool kReadsWide = true;");
+    if (is_of_values) w.line("  static constexpr float kLargest = {};  // of codes", real(section.largest_code()));
   }
   w.line("  static constexpr bool kAddsMinima = {}, kScalesAreDense = {};", flag(section.adds_minima),
          flag(are_scales_dense(side, index)));
@@ -305,7 +321,7 @@ void write_section(Writer& w, const SidePlan& side, std::size_t index, const std
     w.line("  using Read = {}<{}>;", permute_read_of(section.permutes), type);
   } else if (section.integers.kind == IntegerKind::none) {
     if (!section.codes.is_wide() && !section.keeps_order) w.line("  using Pairs = {}<{}>;", pairs_of(section), type);
-    w.line("  using Read = {}<{}>;", side.to_halves && section.subtracts_zeros ? "ZeroRead" : read_of(section), type);
+    w.line("  using Read = {}<{}>;", side.to_halves && section.subtracts_zeros ? "ZeroRead" : read_of(section, side.is_wide && !side.to_halves), type);
   }
   std::string planes;
   for (std::size_t p = 0; p < reads.planes.size(); ++p) planes += fmt::format("{}{}Plane{}", p ? ", " : "", type, p);
@@ -330,6 +346,7 @@ void overload_fragments(Writer& w, const SidePlan& k, const SidePlan& v) {
 }
 
 void side_fragments(Writer& w, const SidePlan& side) {
+  if (side.is_wide && !side.to_halves) w.fragment("kernels/decode/wide_values.cuh");
   if (side.format.swizzles_scales) w.fragment("kernels/decode/rare/swizzled_scales.cuh");
   for (const SectionPlan& section : side.sections) {
     if (section.codes.is_trellis() || section.codes.is_bias15() || section.subtracts_zeros)
@@ -373,6 +390,7 @@ void write_side(Writer& w, const SidePlan& side, const std::string& type, int th
   w.line("  static constexpr int kScaleRowBytes = {}, kScalesAt = {}, kScalePitch = {}, kStageBytes = {};",
          side.scale_row_bytes, side.scales_at, side.scale_pitch, side.stage_bytes);
   if (side.in_keys) w.line("  static constexpr bool kIsInKeys = true;");
+  if (side.is_wide && !side.to_halves) w.line("  static constexpr bool kIsWide = true;");
   if (side.format.swizzles_scales) w.line("  static constexpr bool kHasSwizzledScales = true;");
   if (side.by_bulk && !side.in_keys) w.line("  using Ring = BulkRing;");
   if (side.is_record) w.line("  static constexpr bool kIsRecord = true, kKeepsSectors = {};", flag(side.keeps_sectors));
@@ -421,6 +439,7 @@ Source emit_decode(const DecodePlan& plan, const Registry& registry) {
   if (plan.heads > 1) w.fragment("kernels/decode/token_heads.cuh");
   if (plan.team > 1)
     w.fragment(plan.by_warpgroups ? "kernels/decode/warp_team_wgmma.cuh" : "kernels/decode/warp_team.cuh");
+  if (plan.team > 1 && plan.v.is_wide) w.fragment("kernels/decode/wide_team_values.cuh");
   if (plan.v.by_matrices) w.fragment("kernels/decode/warp_team_ldmatrix.cuh");
   if (plan.k.by_bulk) w.fragment("kernels/decode/rare/bulk_products.cuh");
   feature_fragments(w, plan.features, plan.causal, plan.query_length);

@@ -164,6 +164,11 @@ struct SectionPlan {
   std::optional<Format> own;
   int scale_stride = 0;
   bool has_aligned_scales = false;  // scales that are stored as f32 stand at multiples of four bytes
+  bool is_wide() const {  // elements of bf16 or f32
+    return codes.kind == CodeKind::plain && (codes.element == Element::bf16 || codes.element == Element::f32);
+  }
+  // The largest magnitude of the halves that codes are unpacked to.
+  double largest_code() const;
 };
 
 // Bytes of shared memory that features may use for a query row (templates/kernels/decode/features.cuh).
@@ -203,6 +208,9 @@ struct SidePlan {
   int stage_bytes = 0;                     // bytes of this side in a stage
   int table_stride = 4, table_copies = 1;  // bytes from entry to entry of a table, and copies of each entry
   double unit = 1;  // of the first section's unpacked numbers; multiplied into the softmax scale (K) or the output (V)
+  // V: values, or the scales that multiply probabilities, may leave fp16's range (templates/kernels/decode/
+  // wide_values.cuh).
+  bool is_wide = false;
   std::vector<SectionPlan> sections;
 };
 

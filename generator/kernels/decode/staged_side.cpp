@@ -84,6 +84,18 @@ bool has_wide_scales(const Format& format) {
                                         [&](const Segment& segment) { return is_wide(segment.format); });
 }
 
+// Whether the values of a section of V, or its scales if these multiply probabilities, may leave fp16's range.
+bool leaves_halves(const Format& format, const SectionPlan& section) {
+  constexpr double kMostHalf = 65504, kMostE4m3 = 448;
+  if (section.is_wide()) return true;
+  if (section.use == ScaleUse::none || !format.has_scale()) return false;
+  const ScaleType type = format.scale.type;
+  if (type == ScaleType::f32 || type == ScaleType::bf16 || type == ScaleType::e8m0) return true;
+  double largest = (type == ScaleType::f16 ? kMostHalf : kMostE4m3) * section.factor;
+  if (section.use == ScaleUse::by_value) largest *= section.largest_code();
+  return largest > kMostHalf || (section.use == ScaleUse::by_value && format.stores_minimum());
+}
+
 // Plans how lanes read section `index` of the side's format, and how V's codes are looked up.
 Result<void> read_section(const SidePlan& side, int index, int head_dim, int lanes_per_row, bool is_key,
                           SectionPlan& section) {
@@ -196,6 +208,15 @@ bool are_matrices(const SidePlan& side) {
 
 }  // namespace
 
+double SectionPlan::largest_code() const {
+  if (codes.kind == CodeKind::uniform) return std::max(codes.offset, (1 << codes.bits) - 1 - codes.offset);
+  double largest = 0;
+  for (const std::uint16_t half : halves) largest = std::max(largest, std::abs(double(float_from_f16(half))));
+  if (!halves.empty()) return largest;
+  constexpr double kMostE4m3 = 448, kMostE5m2 = 57344, kMostF16 = 65504;
+  return codes.element == Element::e5m2 ? kMostE5m2 : codes.element == Element::f16 ? kMostF16 : kMostE4m3;
+}
+
 Result<SidePlan> plan_side(const Format& format, int head_dim, bool is_planar, bool is_key, bool by_integers,
                            int value_share, int widest_read, bool by_matrices) {
   const int lanes_per_row = is_key ? 4 : 8 * value_share;
@@ -282,6 +303,8 @@ Result<SidePlan> plan_side(const Format& format, int head_dim, bool is_planar, b
     for (SectionPlan& section : side.sections) section.factor *= kWideScales;
     side.unit /= kWideScales;
   }
+  for (const SectionPlan& section : side.sections)
+    side.is_wide |= !is_key && leaves_halves(section.own ? *section.own : format, section);
   side.by_matrices = by_matrices && are_matrices(side);
   place_rows(side, is_key);
   if (format.scale_bytes > 0) {

@@ -133,13 +133,13 @@ KV_DEVICE void take_tile(Sums<Plan>& sums, SharedAddress stage, const Queries<Pl
       exponentiate<Plan>(p, x, sums.softmax);  // for the denominator alone: the skipped tokens keep their weight
       continue;
     }
-    if constexpr (V::kScalesGroups) {
+    if constexpr (V::kScalesGroups || IsWide<V>) {
       sums.value_scales.load(stage + K::kStageBytes, first, v_misalignment, table);
       needs_rescale |= !sums.value_scales.fit();
     }
     if (any(needs_rescale)) {
       rescale<Plan>(x, sums.softmax, sums.o);
-      if constexpr (V::kScalesGroups) sums.value_scales.raise(sums.o);
+      if constexpr (V::kScalesGroups || IsWide<V>) sums.value_scales.raise(sums.o);
     }
     exponentiate<Plan>(p, x, sums.softmax);
     for_each(typename V::Sections{}, [&](auto section) {
@@ -242,7 +242,8 @@ KV_DEVICE void attend_split(const Args& args, TileScheduler& scheduler, KvSplit&
     KV_UNROLL
     for (int mask = 4; mask < 32; mask <<= 1) sum += shfl_xor(sum, mask);
   }
-  const float unit = args.value_scale * V::kUnit * (V::kScalesGroups ? exp2_fast(float(sums.value_scales.log2)) : 1.f);
+  const float unit =
+      args.value_scale * V::kUnit * (V::kScalesGroups || IsWide<V> ? exp2_fast(float(sums.value_scales.log2)) : 1.f);
   split = scheduler.restore_from_shared(Plan::kSchedulerAt);
   finish_split<Plan>(args, scheduler, split, sums.o, sums.softmax, unit);
 }

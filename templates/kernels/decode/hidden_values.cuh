@@ -85,20 +85,12 @@ KV_DEVICE u32 no_numbers(const u32 (&h)[kWords]) {
   return found >> 15 & 1u | found >> 30 & 2u;
 }
 
-// The scale of a group, which multiplies probabilities. Where codes count from a zero point, scale() is that of values.
-template <class S>
-KV_DEVICE float group_scale(SharedAddress block) {
-  if constexpr (requires { S::group_scale(block); })
-    return S::group_scale(block);
-  else
-    return S::scale(block, 0);
-}
-
 // The tokens of a subtile whose V, as it is multiplied, has something that is no number: a bit a token, the same in all
 // lanes. first: the subtile's first row.
 template <class Plan>
 KV_DEVICE u32 tokens_without_numbers(SharedAddress stage, int first, const u32 (&misalignment)[4], Table table) {
   using V = typename Plan::V;
+  const auto scales = ValueScales<Plan>::of_all();
   u32 found = 0;  // bits of the lane's tokens 2c, 2c + 1, 2c + 8 and 2c + 9
   for_each(typename V::Sections{}, [&](auto section) {
     using S = decltype(section);
@@ -106,9 +98,9 @@ KV_DEVICE u32 tokens_without_numbers(SharedAddress stage, int first, const u32 (
     for (int i = 0; i < Plan::kValueShare * S::kGroups * S::kReads; ++i) {
       const int slice = i / (S::kGroups * S::kReads), group = i / S::kReads % S::kGroups, read = i % S::kReads;
       u32 low[S::kReadCodes], high[S::kReadCodes];
-      columns<Plan, S>(low, high, stage, first, misalignment, group, read, table, slice);
+      columns<Plan, S>(low, high, stage, first, misalignment, group, read, table, scales, slice);
       if constexpr (S::kScalesValues)
-        scale_columns<Plan, S>(low, high, stage, first, misalignment, group, read, slice);
+        scale_columns<Plan, S>(low, high, stage, first, misalignment, group, read, scales, slice);
       found |= no_numbers(low) | no_numbers(high) << 2;
       if constexpr (S::kScalesGroups) {
         KV_UNROLL

@@ -310,7 +310,8 @@ KV_DEVICE void attend_split(const Args& args, TileScheduler& scheduler, KvSplit&
     KV_UNROLL
     for (int mask = 4; mask < 32; mask <<= 1) sum += shfl_xor(sum, mask);
   }
-  const float unit = args.value_scale * V::kUnit * (V::kScalesGroups ? exp2_fast(float(sums.value_scales.log2)) : 1.f);
+  const float unit =
+      args.value_scale * V::kUnit * (V::kScalesGroups || IsWide<V> ? exp2_fast(float(sums.value_scales.log2)) : 1.f);
   sync_block();  // stages and queries of all heads are free from here on
   ring.close();
   AllSums::store(sums.o, sums.softmax, unit);

@@ -4,6 +4,8 @@
 // the largest scale that the warp has seen (ValueScales), so that fp16 holds the product whatever the size of V:
 //
 //   O = 2^log2 x sum (P x scale / 2^log2) V       2^log2 at least as large as every scale seen, and raised when needed
+//
+// Formats whose values may leave fp16's range have their own ValueScales (kernels/decode/wide_values.cuh).
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "kernels/decode/unpack_outliers.cuh"
@@ -18,11 +20,31 @@ namespace kv {
 // 2^log2 as the bits of a half, for -24 <= log2 <= 16. 16 gives infinity, which is above every finite half.
 KV_DEVICE u32 half_power(int log2) { return log2 >= -14 ? u32(log2 + 15) << 10 : 1u << (log2 + 24); }
 
+// Whether the values of a side, or their scales, may leave fp16's range.
+template <class Side>
+concept IsWide = requires {
+  requires Side::kIsWide;
+};
+template <class Plan>
+struct ValueScales;
+
+KV_DEVICE u32 larger_bits(u32 a, u32 b) { return a > b ? a : b; }
+
+// The scale of a group, which multiplies probabilities. Where codes count from a zero point, scale() is that of values.
+template <class S>
+KV_DEVICE float group_scale(SharedAddress block) {
+  if constexpr (requires { S::group_scale(block); })
+    return S::group_scale(block);
+  else
+    return S::scale(block, 0);
+}
+
 // Unpacks one lane read of each of the lane's four tokens. low: half2 of tokens first + 2c and first + 2c + 1; high:
 // half2 of tokens first + 2c + 8 and first + 2c + 9. slice: of V's dimensions, where warps of a team divide them.
 template <class Plan, class S>
 KV_DEVICE void columns(u32 (&low)[S::kReadCodes], u32 (&high)[S::kReadCodes], SharedAddress stage, int first,
                        const u32 (&misalignment)[4], int group, int read, Table table,
+                       [[maybe_unused]] const ValueScales<Plan>& scales,
                        int slice = TeamWarp<Plan>::value_slice()) {
   using V = typename Plan::V;
   const int row_lane = (lane() >> 2) + slice * 8, c = lane() & 3;
@@ -48,6 +70,9 @@ KV_DEVICE void columns(u32 (&low)[S::kReadCodes], u32 (&high)[S::kReadCodes], Sh
       S::Read::column(first_tokens, second_tokens, h, table);
       KV_UNROLL
       for (int i = 0; i < S::kReadCodes; ++i) low[i] = h[i / 2 * 4 + i % 2], high[i] = h[i / 2 * 4 + 2 + i % 2];
+    } else if constexpr (requires { S::kReadsWide; }) {
+      S::Read::column(w[0], w[1], low, scales.inverse);
+      S::Read::column(w[2], w[3], high, scales.inverse);
     } else {
       S::Read::column(w[0], w[1], low, table);
       S::Read::column(w[2], w[3], high, table);
@@ -58,7 +83,7 @@ KV_DEVICE void columns(u32 (&low)[S::kReadCodes], u32 (&high)[S::kReadCodes], Sh
 // Applies scales and minima to the values that columns() has unpacked, for formats whose scales cannot multiply P.
 template <class Plan, class S>
 KV_DEVICE void scale_columns(u32 (&low)[S::kReadCodes], u32 (&high)[S::kReadCodes], SharedAddress stage, int first,
-                             const u32 (&misalignment)[4], int group, int read,
+                             const u32 (&misalignment)[4], int group, int read, const ValueScales<Plan>& scales,
                              int slice = TeamWarp<Plan>::value_slice()) {
   using V = typename Plan::V;
   const int row_lane = (lane() >> 2) + slice * 8, row = first + 2 * (lane() & 3);
@@ -67,7 +92,7 @@ KV_DEVICE void scale_columns(u32 (&low)[S::kReadCodes], u32 (&high)[S::kReadCode
   for (int i = 0; i < 4; ++i) {
     const SharedAddress at = scales_of<V, S>(stage, misalignment[i], row + (i & 1) + 8 * (i >> 1), group, row_lane);
     const int index = scale_index<S>(read, row_lane);
-    scale[i] = f16_from_f32(S::scale(at, index)), minimum[i] = S::minimum_half(at, index);
+    scales.template of_value<S>(at, index, scale[i], minimum[i]);
   }
   scale_pairs(low, scale[0] | scale[1] << 16, minimum[0] | minimum[1] << 16);
   scale_pairs(high, scale[2] | scale[3] << 16, minimum[2] | minimum[3] << 16);
@@ -77,12 +102,12 @@ KV_DEVICE void scale_columns(u32 (&low)[S::kReadCodes], u32 (&high)[S::kReadCode
 // length of the row that the codes alone stand for.
 template <class Plan, class S>
 KV_DEVICE void inverse_lengths(float (&inverse)[4], SharedAddress stage, int first, const u32 (&misalignment)[4],
-                               int group, Table table) {
+                               int group, Table table, const ValueScales<Plan>& scales) {
   float squares[4] = {};
   KV_UNROLL
   for (int i = 0; i < S::kReads; ++i) {
     u32 low[S::kReadCodes], high[S::kReadCodes];
-    columns<Plan, S>(low, high, stage, first, misalignment, group, i, table);
+    columns<Plan, S>(low, high, stage, first, misalignment, group, i, table, scales);
     add_squares(low, squares[0], squares[1]);
     add_squares(high, squares[2], squares[3]);
   }
@@ -115,7 +140,17 @@ struct ValueScales {
   // Is every scale at most 2^log2? Halves compare as integers: a top bit of `limit` survives where 2^log2 >= |scale|.
   KV_DEVICE bool fit() const { return (~(limit - largest_of_two()) & 0x80008000u) == 0; }
 
-  KV_DEVICE u32 relative(int group, int sub, int high) const { return mul_f16x2(words[group][sub][high], inverse); }
+  template <class S>
+  KV_DEVICE u32 relative(int group, int sub, int high) const {
+    return mul_f16x2(words[S::kFirstScaled + group][sub][high], inverse);
+  }
+  // Scale and minimum, as halves, that multiply a value and are added to it.
+  template <class S>
+  KV_DEVICE void of_value(SharedAddress block, int index, u32& scale, u32& minimum) const {
+    scale = f16_from_f32(S::scale(block, index)), minimum = S::minimum_half(block, index);
+  }
+  // For a look at values that are not multiplied (kernels/decode/hidden_values.cuh).
+  KV_DEVICE static ValueScales of_all() { return {}; }
 
   // The largest magnitude among the lane's scales, as the bits of a half.
   KV_DEVICE u32 largest() const {
@@ -163,7 +198,7 @@ struct ValueScales {
     u32 half[4];
     [[maybe_unused]] float inverse[4];
     if constexpr (S::kRenormalises)
-      inverse_lengths<Plan, S>(inverse, stage, first + sub * 16, misalignment, group, table);
+      inverse_lengths<Plan, S>(inverse, stage, first + sub * 16, misalignment, group, table, *this);
     KV_UNROLL
     for (int t = 0; t < 4; ++t) {
       const SharedAddress at = scales_of<V, S>(stage, misalignment[t], token + (t & 1) + 8 * (t >> 1), group, row_lane);
@@ -211,8 +246,7 @@ KV_DEVICE void accumulate_section(Outputs<Plan>& o, const ValueScales<Plan>& sca
       KV_UNROLL
       for (int n = 0; n < Plan::kOwnBlocks; ++n) b[n][0] = p[sub][n][0], b[n][1] = p[sub][n][1];
       if constexpr (S::kScalesGroups && !Plan::kScalesProbabilities) {
-        const u32 low = scales.relative(S::kFirstScaled + group, sub, 0),
-                  high = scales.relative(S::kFirstScaled + group, sub, 1);
+        const u32 low = scales.template relative<S>(group, sub, 0), high = scales.template relative<S>(group, sub, 1);
         KV_UNROLL
         for (int n = 0; n < Plan::kOwnBlocks; ++n)
           b[n][0] = mul_f16x2(b[n][0], low), b[n][1] = mul_f16x2(b[n][1], high);
@@ -220,9 +254,9 @@ KV_DEVICE void accumulate_section(Outputs<Plan>& o, const ValueScales<Plan>& sca
       KV_UNROLL
       for (int read = 0; read < S::kReads; ++read) {
         u32 low[S::kReadCodes], high[S::kReadCodes];
-        columns<Plan, S>(low, high, stage, first + sub * 16, misalignment[sub], group, read, table);
+        columns<Plan, S>(low, high, stage, first + sub * 16, misalignment[sub], group, read, table, scales);
         if constexpr (S::kScalesValues)
-          scale_columns<Plan, S>(low, high, stage, first + sub * 16, misalignment[sub], group, read);
+          scale_columns<Plan, S>(low, high, stage, first + sub * 16, misalignment[sub], group, read, scales);
         KV_UNROLL
         for (int i = 0; i < kTiles * Plan::kOwnBlocks; ++i) {
           const int tile = i / Plan::kOwnBlocks, n = i % Plan::kOwnBlocks;

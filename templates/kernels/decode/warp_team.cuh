@@ -100,6 +100,20 @@ struct TeamProbabilities {
   }
 };
 
+// The largest number among all lanes of a team. Has a team barrier.
+template <class Plan>
+KV_DEVICE u32 largest_of_team(u32 most) {
+  KV_UNROLL
+  for (int mask = 1; mask < 32; mask <<= 1) most = larger_bits(most, shfl_xor(most, mask));
+  const SharedAddress at = Plan::kRowMaxAt + Plan::kWarps * Plan::kColumnBlocks * 32;
+  if (lane() == 0) store_shared_u32(at + warp() * 4, most);
+  sync_team<Plan::kTeam>();  // the largest of every warp of the team are stored
+  KV_NO_UNROLL
+  for (int member = 0; member < Plan::kTeam; ++member)
+    most = larger_bits(most, load_shared_u32(at + (warp() / Plan::kTeam * Plan::kTeam + member) * 4));
+  return most;
+}
+
 // V's scales of the warp's own tile, where each token has one. They multiply the probabilities before the team sees
 // them, relative to the team's ValueScales::log2.
 template <class Plan>
@@ -127,26 +141,19 @@ struct TokenScales {
     for (int i = 0; i < Plan::kSubtiles; ++i)
       halves[i] &= (own >> 16 * i & 1u ? 0u : 0xffffu) | (own >> (16 * i + 8) & 1u ? 0u : 0xffff0000u);
   }
-  KV_DEVICE bool fit(u32 limit) const { return (~(limit - largest_of_two()) & 0x80008000u) == 0; }  // as ValueScales
+  KV_DEVICE bool fit(const ValueScales<Plan>& reference) const {  // as ValueScales
+    return (~(reference.limit - largest_of_two()) & 0x80008000u) == 0;
+  }
   // The largest magnitude among the scales of the whole team, as the bits of a half. Has a team barrier.
   KV_DEVICE u32 largest() const {
     const u32 two = largest_of_two() & 0x7fff7fffu;
-    u32 most = larger_bits(two & 0xffffu, two >> 16);
-    KV_UNROLL
-    for (int mask = 4; mask < 32; mask <<= 1) most = larger_bits(most, shfl_xor(most, mask));
-    const SharedAddress at = Plan::kRowMaxAt + Plan::kWarps * Plan::kColumnBlocks * 32;
-    if (lane() == 0) store_shared_u32(at + warp() * 4, most);
-    sync_team<Plan::kTeam>();  // the largest of every warp of the team are stored
-    KV_NO_UNROLL
-    for (int member = 0; member < Plan::kTeam; ++member)
-      most = larger_bits(most, load_shared_u32(at + (warp() / Plan::kTeam * Plan::kTeam + member) * 4));
-    return most;
+    return largest_of_team<Plan>(larger_bits(two & 0xffffu, two >> 16));
   }
-  // Multiplies probabilities by the scales. inverse: 2^-log2, twice in a word.
-  KV_DEVICE void apply(u32 (&p)[Plan::kSubtiles][Plan::kColumnBlocks][2], u32 inverse) const {
+  // Multiplies probabilities by the scales.
+  KV_DEVICE void apply(u32 (&p)[Plan::kSubtiles][Plan::kColumnBlocks][2], const ValueScales<Plan>& reference) const {
     KV_UNROLL
     for (int i = 0; i < Plan::kSubtiles * 2; ++i) {
-      const u32 relative = permute(mul_f16x2(halves[i / 2], inverse), 0, i % 2 ? 0x3232 : 0x1010);
+      const u32 relative = permute(mul_f16x2(halves[i / 2], reference.inverse), 0, i % 2 ? 0x3232 : 0x1010);
       KV_UNROLL
       for (int n = 0; n < Plan::kColumnBlocks; ++n) p[i / 2][n][i % 2] = mul_f16x2(p[i / 2][n][i % 2], relative);
     }
@@ -159,7 +166,6 @@ struct TokenScales {
     for (int i = 1; i < Plan::kSubtiles; ++i) most = larger_f16x2(most, halves[i]);
     return most;
   }
-  KV_DEVICE static u32 larger_bits(u32 a, u32 b) { return a > b ? a : b; }
 };
 
 // Products of a team whose warps each multiply for themselves (mma.sync).
@@ -194,7 +200,9 @@ struct TeamTiles {
   using V = typename Plan::V;
   using Products = typename Plan::Products;
   static constexpr int kTile = Plan::kTile;
-  static constexpr bool kFitsAhead = Plan::kByWarpgroups && V::kScalesGroups && !Plan::kScalesProbabilities;
+  // Whether each warp looks at the scales of its own tile, for the whole team; else each looks at those of all tiles.
+  static constexpr bool kScalesOwn = Plan::kScalesProbabilities || IsWide<V>,
+                        kFitsAhead = Plan::kByWarpgroups && V::kScalesGroups && !kScalesOwn;
   static_assert(kTile == 16 * Plan::kSubtiles, "a tile is scored at once");
   static constexpr SharedAddress kRingStride = Plan::kWarps * Plan::kStageBytes,
                                  kLastStageAt = (Plan::kStages - 1) * kRingStride;
@@ -221,9 +229,9 @@ struct TeamTiles {
       Scores<Plan> x[Plan::kSubtiles];
       TokenScales<Plan> scales;
       bool needs_rescale = score_own(x, scales, sums, queries, features, scale, mine + stage_at, places);
-      if constexpr (Plan::kScalesProbabilities) {
+      if constexpr (kScalesOwn) {
         if constexpr (!Plan::kScalesAreMatrices) scales.load(mine + stage_at + K::kStageBytes, v_first_row, v_stride);
-        needs_rescale |= !scales.fit(sums.value_scales.limit);
+        needs_rescale |= !scales.fit(sums.value_scales);
       }
       // With two buffers the probabilities are stored before the vote, and again after a rescale.
       const Softmax<Plan> before = sums.softmax;
@@ -234,7 +242,7 @@ struct TeamTiles {
       if (needs_rescale) {
         if constexpr (kShowsAhead) sums.softmax = before;
         rescale<Plan>(x, sums.softmax, sums.o);
-        if constexpr (Plan::kScalesProbabilities) sums.value_scales.raise(sums.o, scales.largest());
+        if constexpr (kScalesOwn) sums.value_scales.raise(sums.o, scales.largest());
       }
       if (!kShowsAhead || needs_rescale) {
         show(x, sums, scales, places, shown);
@@ -265,7 +273,7 @@ struct TeamTiles {
                              SharedAddress shown) {
     u32 p[Plan::kSubtiles][Plan::kColumnBlocks][2];
     exponentiate<Plan>(p, x, sums.softmax);
-    if constexpr (Plan::kScalesProbabilities) scales.apply(p, sums.value_scales.inverse);
+    if constexpr (Plan::kScalesProbabilities) scales.apply(p, sums.value_scales);
     Products::store(p, places, shown);
     Products::publish();
   }
@@ -334,7 +342,9 @@ struct TeamTiles {
   KV_DEVICE void accumulate(Sums<Plan>& sums, int other, SharedAddress stage_at, SharedAddress shown) const {
     const Values values = values_of(other, stage_at, shown);
     const Table table = table_of_lane<V::kTableCopies>();
-    if constexpr (V::kScalesGroups && !Plan::kScalesProbabilities) {
+    if constexpr (IsWide<V>) {
+      sums.value_scales.place(values.stage, 0, values.misalignment);
+    } else if constexpr (V::kScalesGroups && !Plan::kScalesProbabilities) {
       sums.value_scales.load(values.stage, 0, values.misalignment, table);
       if constexpr (!kFitsAhead)
         if (any(!sums.value_scales.fit())) sums.value_scales.raise(sums.o);

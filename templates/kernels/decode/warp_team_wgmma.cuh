@@ -70,12 +70,12 @@ struct WarpgroupProducts {
       const int sub = i % Plan::kSubtiles, read_of_all = i / Plan::kSubtiles, group = read_of_all / S::kReads,
                 read = read_of_all % S::kReads;
       u32 low[S::kReadCodes], high[S::kReadCodes];
-      columns<Plan, S>(low, high, stage, sub * 16, misalignment[sub], group, read, table);
+      columns<Plan, S>(low, high, stage, sub * 16, misalignment[sub], group, read, table, sums.value_scales);
       if constexpr (S::kScalesValues)
-        scale_columns<Plan, S>(low, high, stage, sub * 16, misalignment[sub], group, read);
+        scale_columns<Plan, S>(low, high, stage, sub * 16, misalignment[sub], group, read, sums.value_scales);
       if constexpr (S::kScalesGroups && !Plan::kScalesProbabilities) {
-        scale_pairs(low, sums.value_scales.relative(S::kFirstScaled + group, sub, 0), 0);
-        scale_pairs(high, sums.value_scales.relative(S::kFirstScaled + group, sub, 1), 0);
+        scale_pairs(low, sums.value_scales.template relative<S>(group, sub, 0), 0);
+        scale_pairs(high, sums.value_scales.template relative<S>(group, sub, 1), 0);
       }
       wgmma_begin();
       KV_UNROLL

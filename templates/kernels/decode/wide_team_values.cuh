@@ -1,0 +1,48 @@
+// Wide values (kernels/decode/wide_values.cuh) of a warp team: each warp looks at its own tile, and the team has one
+// 2^log2.
+// SPDX-License-Identifier: MIT
+#pragma once
+#include "kernels/decode/warp_team.cuh"
+#include "kernels/decode/wide_values.cuh"
+
+namespace kv {
+
+template <class Plan>
+requires IsWide<typename Plan::V>
+struct TokenScales<Plan> {
+  u32 most;  // the lane's largest number, as the bits of a float
+  float scales[Plan::kSubtiles][2];  // of the lane's tokens g and g + 8, if they multiply its probabilities
+
+  KV_DEVICE void load(SharedAddress stage, const u8* first_row, i64 stride) {
+    using V = typename Plan::V;
+    u32 misalignment[Plan::kSubtiles][4];
+    value_misalignments<V>(misalignment, first_row, stride);
+    most = ValueScales<Plan>::largest_of(stage, 0, misalignment, 0, Plan::kValueShare);
+    if constexpr (Plan::kScalesProbabilities) {
+      const int g = lane() >> 2;
+      u32 of_keys[1][2];
+      key_misalignments<V>(of_keys, first_row, stride);
+      for_each(typename V::Sections{}, [&](auto section) {
+        using S = decltype(section);
+        KV_UNROLL
+        for (int i = 0; i < Plan::kSubtiles * 2; ++i)
+          scales[i / 2][i % 2] =
+              group_scale<S>(scales_of<V, S>(stage, of_keys[0][i % 2], i / 2 * 16 + i % 2 * 8 + g, 0, 0));
+      });
+    }
+  }
+  KV_DEVICE bool fit(const ValueScales<Plan>& reference) const { return reference.fit(most); }
+  // The largest number of the whole team. Has a team barrier.
+  KV_DEVICE u32 largest() const { return largest_of_team<Plan>(most); }
+  // Multiplies probabilities by the scales.
+  KV_DEVICE void apply(u32 (&p)[Plan::kSubtiles][Plan::kColumnBlocks][2], const ValueScales<Plan>& reference) const {
+    KV_UNROLL
+    for (int i = 0; i < Plan::kSubtiles * 2; ++i) {
+      const u32 relative = f16_from_f32(scales[i / 2][i % 2] * reference.inverse) * 0x10001u;
+      KV_UNROLL
+      for (int n = 0; n < Plan::kColumnBlocks; ++n) p[i / 2][n][i % 2] = mul_f16x2(p[i / 2][n][i % 2], relative);
+    }
+  }
+};
+
+}  // namespace kv

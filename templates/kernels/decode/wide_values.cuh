@@ -1,0 +1,215 @@
+// Values beyond fp16's range: elements of bf16 and f32, and values whose scales or minima take them there. Powers of
+// two are taken out before they become fp16, as ValueScales of kernels/decode/values.cuh does for scales:
+//
+//   O = 2^log2 x sum P (V / 2^log2)               scales of values, minima and elements, each divided in fp32
+//   O = 2^log2 x sum (P x scale / 2^log2) V       scales that multiply probabilities
+//
+// 2^log2 follows the largest number that the warp, or its team, has met, and is raised with it. So a value counts to
+// 2^-39 of the largest one. Sums of probabilities times V are fp32: the range ends at 2^96.
+// SPDX-License-Identifier: MIT
+#pragma once
+#include "kernels/decode/values.cuh"
+
+namespace kv {
+
+// What leaves fp16's range: a section's kRange.
+enum class Range {
+  kGroupScales,  // scales that multiply probabilities
+  kValueScales,  // scales that multiply values of at most kLargest, and minima
+  kElements      // bf16 or f32
+};
+
+constexpr u32 kInfinity = 0x7f800000u;  // bits of a float
+constexpr float kMostValue = 0x1p15f;  // of a value as a half; scales of probabilities become 1 at most
+
+// Columns of elements, times `inverse`.
+template <class Side>
+struct WideBf16Read {
+  static constexpr int kPerWord = 2;
+  KV_DEVICE static u32 halves(u32 lo, u32 hi, float inverse) {
+    return pack_f16x2(f32_from_bf16(lo & 0xffffu) * inverse, f32_from_bf16(hi & 0xffffu) * inverse);
+  }
+  KV_DEVICE static void column(const u32 (&w0)[Side::kReadWords], const u32 (&w1)[Side::kReadWords],
+                               u32 (&h)[Side::kReadCodes], float inverse) {
+    KV_UNROLL
+    for (int i = 0; i < Side::kReadWords; ++i) {
+      h[2 * i] = halves(w0[i], w1[i], inverse);
+      h[2 * i + 1] = halves(w0[i] >> 16, w1[i] >> 16, inverse);
+    }
+  }
+};
+template <class Side>
+struct WideF32Read {
+  static constexpr int kPerWord = 1;
+  KV_DEVICE static void column(const u32 (&w0)[Side::kReadWords], const u32 (&w1)[Side::kReadWords],
+                               u32 (&h)[Side::kReadCodes], float inverse) {
+    KV_UNROLL
+    for (int i = 0; i < Side::kReadWords; ++i) h[i] = pack_f16x2(float_of(w0[i]) * inverse, float_of(w1[i]) * inverse);
+  }
+};
+
+// The largest finite magnitudes, as the bits of floats.
+KV_DEVICE u32 larger_finite(u32 most, float x) {
+  const u32 bits = bits_of(x) & 0x7fffffffu;
+  return bits > most && bits < kInfinity ? bits : most;
+}
+
+template <class Plan>
+requires IsWide<typename Plan::V>
+struct ValueScales<Plan> {
+  using V = typename Plan::V;
+  static constexpr int kLeast = -126, kMost = 126;
+  int log2 = kLeast;
+  float inverse = 0x1p126f;  // 2^-log2
+
+  // Looks for the largest of the lane's numbers of kSubtiles x 16 tokens.
+  KV_DEVICE void load(SharedAddress stage, int first, const u32 (&misalignment)[Plan::kSubtiles][4], Table) {
+    place(stage, first, misalignment);
+    largest_ = largest_of(stage, first, misalignment, TeamWarp<Plan>::value_slice(), 1);
+  }
+  KV_DEVICE bool fit() const { return fit(largest_); }
+  KV_DEVICE bool fit(u32 most) const { return most <= u32(log2 + 127) << 23; }
+  KV_DEVICE void raise(Outputs<Plan>& o) {
+    u32 most = largest_;
+    KV_UNROLL
+    for (int mask = 16; mask > 0; mask >>= 1) {
+      const u32 other = shfl_xor(most, mask);
+      most = other > most ? other : most;
+    }
+    raise(o, most);
+  }
+  KV_DEVICE void raise(Outputs<Plan>& o, u32 most) {
+    const int needed = int(most >> 23) - 126, raised = needed < log2 ? log2 : needed > kMost ? kMost : needed;
+    const float rescale_factor = exp2_fast(float(log2 - raised));
+    log2 = raised, inverse = float_of(u32(127 - log2) << 23);
+    constexpr int kSums = Plan::kValueDim / 4 / Plan::kValueShare;  // sums of one block of columns
+    KV_UNROLL
+    for (int i = 0; i < Plan::kOwnBlocks * kSums; ++i) o[i / kSums][i / 4 % (kSums / 4)][i % 4] *= rescale_factor;
+  }
+
+  // Says which tokens relative() is of.
+  KV_DEVICE void place(SharedAddress stage, int first, const u32 (&misalignment)[Plan::kSubtiles][4]) {
+    stage_ = stage, first_ = first;
+    KV_UNROLL
+    for (int i = 0; i < Plan::kSubtiles * 4; ++i) misalignment_[i / 4][i % 4] = misalignment[i / 4][i % 4];
+  }
+  template <class S>
+  KV_DEVICE u32 relative(int group, int sub, int high) const {
+    if constexpr (S::kRange == Range::kElements) return 0x3c003c00u;  // 1: the values themselves are divided
+    float scale[2];
+    KV_UNROLL
+    for (int t = 0; t < 2; ++t)
+      scale[t] = inverse * group_scale<S>(scales_of<V, S>(stage_, misalignment_[sub][2 * high + t],
+                                                          first_ + sub * 16 + 2 * (lane() & 3) + 8 * high + t, group,
+                                                          TeamWarp<Plan>::value_slice() * 8));
+    return pack_f16x2(scale[0], scale[1]);
+  }
+  template <class S>
+  KV_DEVICE void of_value(SharedAddress block, int index, u32& scale, u32& minimum) const {
+    if constexpr (S::kRange == Range::kValueScales) {
+      scale = f16_from_f32(S::scale(block, index) * inverse), minimum = f16_from_f32(S::minimum(block, index) * inverse);
+    } else {
+      scale = f16_from_f32(S::scale(block, index)), minimum = S::minimum_half(block, index);
+    }
+  }
+  KV_DEVICE static ValueScales of_all() {
+    ValueScales all;
+    all.log2 = kMost, all.inverse = 0x1p-126f;
+    return all;
+  }
+
+  // The largest finite number among those of the lane's tokens, in the units of 2^log2, as the bits of a float. slices:
+  // of V's dimensions, from `slice` on. The eight lanes that have the same tokens share scales, and have elements as
+  // they multiply them.
+  KV_DEVICE static u32 largest_of(SharedAddress stage, int first, const u32 (&misalignment)[Plan::kSubtiles][4],
+                                  int slice, int slices) {
+    u32 most = 0;
+    for_each(typename V::Sections{}, [&](auto section) {
+      using S = decltype(section);
+      if constexpr (S::kRange == Range::kElements)
+        most = larger_finite(most, largest_element<S>(stage, first, misalignment, slice, slices));
+      else
+        most = largest_scale<S>(stage, first, misalignment, most);
+    });
+    return most;
+  }
+
+ private:
+  u32 largest_;
+  SharedAddress stage_;
+  int first_;
+  u32 misalignment_[Plan::kSubtiles][4];
+
+  template <class S>
+  KV_DEVICE static u32 largest_scale(SharedAddress stage, int first, const u32 (&misalignment)[Plan::kSubtiles][4],
+                                     u32 most) {
+    constexpr bool kIsOfValues = S::kRange == Range::kValueScales;
+    constexpr int kOfBlock = kIsOfValues ? S::kLanesPerBlock * S::kReads * S::kReadCodes / S::kScaleGroup : 1,
+                  kScales = S::kGroups * S::kBlocks * kOfBlock;  // of a row
+    const int g = lane() >> 2, c = lane() & 3;
+    KV_UNROLL
+    for (int i = 0; i < kScales; i += 8) {
+      const int at = i + g < kScales ? i + g : kScales - 1, block = at / kOfBlock;
+      KV_UNROLL
+      for (int t = 0; t < 4 * Plan::kSubtiles; ++t) {
+        const int token = first + t / 4 * 16 + 2 * c + t % 2 + 8 * (t % 4 / 2);
+        const SharedAddress scales = stage + misalignment[t / 4][t % 4] + V::kScalesAt + token * V::kScalePitch +
+                                     block * S::kScaleStride;
+        float largest;
+        if constexpr (kIsOfValues)
+          largest = (absolute(S::scale(scales, at % kOfBlock)) * S::kLargest +
+                     absolute(S::minimum(scales, at % kOfBlock))) *
+                    (1.f / kMostValue);
+        else
+          largest = group_scale<S>(scales);
+        most = larger_finite(most, largest);
+      }
+    }
+    return most;
+  }
+
+  template <class S>
+  KV_DEVICE static float largest_element(SharedAddress stage, int first, const u32 (&misalignment)[Plan::kSubtiles][4],
+                                         int slice, int slices) {
+    u32 most = largest_magnitude<S, false>(stage, first, misalignment, slice, slices);
+    // Again without what is no number, if there is such. Rare.
+    if (any(most >= kInfinity)) most = largest_magnitude<S, true>(stage, first, misalignment, slice, slices);
+    return float_of(most) * (1.f / kMostValue);
+  }
+  template <class S, bool kSkipsNoNumbers>
+  KV_DEVICE static u32 largest_magnitude(SharedAddress stage, int first, const u32 (&misalignment)[Plan::kSubtiles][4],
+                                         int slice, int slices) {
+    constexpr bool kIsF32 = S::Read::kPerWord == 1;
+    const int c = lane() & 3;
+    u32 most = 0;
+    KV_NO_UNROLL
+    for (int i = 0; i < S::kGroups * S::kReads * slices; ++i) {
+      KV_UNROLL
+      for (int t = 0; t < 4 * Plan::kSubtiles; ++t) {
+        const int row = first + t / 4 * 16 + t % 4 / 2 * 8;
+        u32 w[S::kReadWords];
+        load_codes<S>(stage + row * V::kPitch, (2 * c + t % 2) * V::kPitch + misalignment[t / 4][t % 4],
+                      i / S::kReads % S::kGroups, i % S::kReads,
+                      (lane() >> 2) + (slice + i / (S::kReads * S::kGroups)) * 8, w);
+        KV_UNROLL
+        for (int j = 0; j < S::kReadWords; ++j) {
+          if constexpr (kSkipsNoNumbers) w[j] &= numbers<kIsF32>(w[j]);
+          if constexpr (kIsF32)
+            most = larger_bits(most, w[j] & 0x7fffffffu);
+          else
+            most = larger_bf16x2(most, w[j]);
+        }
+      }
+    }
+    return kIsF32 ? most : larger_bits(most << 16, most & 0x7fff0000u);
+  }
+  // A mask of the word, or of the halves of a word, if it is a finite number in f32, or bf16.
+  template <bool kIsF32>
+  KV_DEVICE static u32 numbers(u32 w) {
+    const u32 high = (w & kInfinity) != kInfinity ? 0xffff0000u : 0u;
+    if constexpr (kIsF32) return high | high >> 16;
+    return high | ((w & 0x7f80u) != 0x7f80u ? 0xffffu : 0u);
+  }
+};
+
+}  // namespace kv
