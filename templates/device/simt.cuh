@@ -181,11 +181,11 @@ KV_DEVICE u32 larger_f16x2(u32 a, u32 b) {
   return __vmaxu2(a & 0x7fff7fffu, b & 0x7fff7fffu);
 #endif
 }
-// The larger magnitudes of two pairs of bf16. If one of two is a NaN, the result is either of them.
+// The larger magnitudes of two pairs of bf16. If one of two is a NaN, the result is a NaN.
 KV_DEVICE u32 larger_bf16x2(u32 a, u32 b) {
 #if __CUDA_ARCH__ >= 800
   u32 r;
-  asm("{.reg .b32 x, y; abs.bf16x2 x, %1; abs.bf16x2 y, %2; max.bf16x2 %0, x, y;}" : "=r"(r) : "r"(a), "r"(b));
+  asm("{.reg .b32 x, y; abs.bf16x2 x, %1; abs.bf16x2 y, %2; max.NaN.bf16x2 %0, x, y;}" : "=r"(r) : "r"(a), "r"(b));
   return r;
 #else
   return __vmaxu2(a & 0x7fff7fffu, b & 0x7fff7fffu);

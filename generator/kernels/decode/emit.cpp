@@ -185,8 +185,10 @@ bool are_scales_matrices(const DecodePlan& plan) {
 // and, as a minimum, what rare/unpack.cuh has added to them.
 void write_counted_scale(Writer& w, const Format& f, const SectionPlan& section, bool is_planar) {
   w.line("  KV_DEVICE static float scale(SharedAddress, int) {{ return 1.f; }}");
-  w.line("  KV_DEVICE static float group_scale(SharedAddress block) {{\n    constexpr int group = 0;\n    return {};\n  }}",
-         scale_of(f, section, is_planar, false));
+  w.line(
+      "  KV_DEVICE static float group_scale(SharedAddress block) {{\n    constexpr int group = 0;\n    return {};\n  "
+      "}}",
+      scale_of(f, section, is_planar, false));
   w.line(
       "  KV_DEVICE static u32 scale_half(SharedAddress block, [[maybe_unused]] int group) {{\n    return "
       "f16_from_f32({});\n  }}",
@@ -208,7 +210,7 @@ void write_section(Writer& w, const SidePlan& side, std::size_t index, const std
   const bool is_residual = int(index) == f.residual_section;
   const bool counts_columns = section.subtracts_zeros && !side.to_halves, is_wide = side.is_wide && !side.to_halves,
              // Beside wide sections a section without a scale has the scale 1, which is divided like theirs.
-             is_bare = is_wide && section.use == ScaleUse::none && !section.is_wide(),
+      is_bare = is_wide && section.use == ScaleUse::none && !section.is_wide(),
              scales_values = section.use == ScaleUse::by_value || counts_columns || is_bare;
   if (!section.halves.empty())
     w.line("KV_CONSTANT u16 k{}Halves[{}] = {{  // values / kUnit, as halves\n    {}}};", type, section.halves.size(),
@@ -257,7 +259,9 @@ void write_section(Writer& w, const SidePlan& side, std::size_t index, const std
   w.line("  static constexpr int kSwizzle = {};", side.swizzle);
   w.line("  static constexpr int kScaleStride = {}, kScaleGroup = {}, kFirstScaled = {};",
          section.own ? section.scale_stride : side.scale_stride,
-         is_bare ? reads.lanes_per_block * reads.reads_per_group * reads.codes : scales_values ? f.scale.group : 0,
+         is_bare         ? reads.lanes_per_block * reads.reads_per_group * reads.codes
+         : scales_values ? f.scale.group
+                         : 0,
          first_scaled);
   w.line("  static constexpr bool kScalesGroups = {}, kScalesValues = {}, kRenormalises = {};",
          flag(section.use == ScaleUse::by_group), flag(scales_values), flag(f.scale.renormalise));
@@ -297,9 +301,15 @@ void write_section(Writer& w, const SidePlan& side, std::size_t index, const std
   }
   if (is_wide) {
     const bool is_of_values = section.use == ScaleUse::by_value || is_bare;
-    w.line("  static constexpr Range kRange = Range::{};", section.is_wide() ? "kElements"
-                                                          : is_of_values    ? "kValueScales"
-                                                                            : "kGroupScales");
+    w.line("  static constexpr Range kRange = Range::{};", section.is_wide()      ? "kElements"
+                                                           : side.has_half_scales ? "kHalfScales"
+                                                           : is_of_values         ? "kValueScales"
+                                                                                  : "kGroupScales");
+    if (side.has_half_scales)
+      w.line(
+          "  KV_DEVICE static u32 scale_bits(SharedAddress block, int group) {{ return load_staged_u16(block + {} + "
+          "group * 2); }}",
+          is_planar ? f.field(FieldKind::scale)->plane_at : f.field(FieldKind::scale)->at);
     if (section.is_wide()) w.line("  static constexpr bool kReadsWide = true;");
     if (is_of_values) w.line("  static constexpr float kLargest = {};  // of codes", real(section.largest_code()));
   }
@@ -321,7 +331,9 @@ void write_section(Writer& w, const SidePlan& side, std::size_t index, const std
     w.line("  using Read = {}<{}>;", permute_read_of(section.permutes), type);
   } else if (section.integers.kind == IntegerKind::none) {
     if (!section.codes.is_wide() && !section.keeps_order) w.line("  using Pairs = {}<{}>;", pairs_of(section), type);
-    w.line("  using Read = {}<{}>;", side.to_halves && section.subtracts_zeros ? "ZeroRead" : read_of(section, side.is_wide && !side.to_halves), type);
+    w.line("  using Read = {}<{}>;",
+           side.to_halves && section.subtracts_zeros ? "ZeroRead" : read_of(section, side.is_wide && !side.to_halves),
+           type);
   }
   std::string planes;
   for (std::size_t p = 0; p < reads.planes.size(); ++p) planes += fmt::format("{}{}Plane{}", p ? ", " : "", type, p);
@@ -390,7 +402,11 @@ void write_side(Writer& w, const SidePlan& side, const std::string& type, int th
   w.line("  static constexpr int kScaleRowBytes = {}, kScalesAt = {}, kScalePitch = {}, kStageBytes = {};",
          side.scale_row_bytes, side.scales_at, side.scale_pitch, side.stage_bytes);
   if (side.in_keys) w.line("  static constexpr bool kIsInKeys = true;");
-  if (side.is_wide && !side.to_halves) w.line("  static constexpr bool kIsWide = true;");
+  if (type == "ValueSide") w.line("  static constexpr bool kCodesAreNumbers = {};", flag(side.codes_are_numbers()));
+  if (side.is_wide && !side.to_halves) {
+    w.line("  static constexpr bool kIsWide = true, kHasHalfScales = {};", flag(side.has_half_scales));
+    if (side.has_half_scales) w.line("  template <class S>\n  using Divided = kv::Divided<S>;");
+  }
   if (side.format.swizzles_scales) w.line("  static constexpr bool kHasSwizzledScales = true;");
   if (side.by_bulk && !side.in_keys) w.line("  using Ring = BulkRing;");
   if (side.is_record) w.line("  static constexpr bool kIsRecord = true, kKeepsSectors = {};", flag(side.keeps_sectors));

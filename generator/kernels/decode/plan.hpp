@@ -210,7 +210,10 @@ struct SidePlan {
   double unit = 1;  // of the first section's unpacked numbers; multiplied into the softmax scale (K) or the output (V)
   // V: values, or the scales that multiply probabilities, may leave fp16's range (templates/kernels/decode/
   // wide_values.cuh).
-  bool is_wide = false;
+  // has_half_scales: by scales and minima of values that are fp16 themselves.
+  bool is_wide = false, has_half_scales = false;
+  // Whether a value is a number unless its scale is none, or what is looked at beside scales (is_wide).
+  bool codes_are_numbers() const;
   std::vector<SectionPlan> sections;
 };
 

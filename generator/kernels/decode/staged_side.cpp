@@ -217,6 +217,13 @@ double SectionPlan::largest_code() const {
   return codes.element == Element::e5m2 ? kMostE5m2 : codes.element == Element::f16 ? kMostF16 : kMostE4m3;
 }
 
+bool SidePlan::codes_are_numbers() const {
+  return std::all_of(sections.begin(), sections.end(), [&](const SectionPlan& section) {
+    if (section.use == ScaleUse::by_value && !is_wide) return false;
+    return section.codes.kind != CodeKind::plain || (is_wide && section.is_wide());
+  });
+}
+
 Result<SidePlan> plan_side(const Format& format, int head_dim, bool is_planar, bool is_key, bool by_integers,
                            int value_share, int widest_read, bool by_matrices) {
   const int lanes_per_row = is_key ? 4 : 8 * value_share;
@@ -305,6 +312,9 @@ Result<SidePlan> plan_side(const Format& format, int head_dim, bool is_planar, b
   }
   for (const SectionPlan& section : side.sections)
     side.is_wide |= !is_key && leaves_halves(section.own ? *section.own : format, section);
+  side.has_half_scales = side.is_wide && !format.has_segments() && format.scale.type == ScaleType::f16 &&
+                         format.field(FieldKind::scale)->rows == 1 && side.sections.size() == 1 &&
+                         side.sections[0].use == ScaleUse::by_value && side.sections[0].factor == 1;
   side.by_matrices = by_matrices && are_matrices(side);
   place_rows(side, is_key);
   if (format.scale_bytes > 0) {

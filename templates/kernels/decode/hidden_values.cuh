@@ -6,7 +6,9 @@
 //   a token that some rows see, with a V that    its staged row becomes zeros, and its score NaN for the rows that see
 //   is no number                                 it: they become NaN, and the others do not
 //
-// Tiles that all rows see whole cost nothing.
+// Codes of most formats are numbers, whatever their bytes. Then V is no number only by its scales, which ValueScales
+// looks at in any case, and nothing else is done while they fit (fits_by_scales). Tiles that all rows see whole cost
+// nothing.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "kernels/decode/softmax.cuh"
@@ -29,8 +31,8 @@ KV_DEVICE bool hides_by_score(const Scores<Plan> (&x)[Plan::kSubtiles]) {
   return any(least <= kHidden);
 }
 
-// Where a staged row has byte `at` of its scales, in layout planar. Swizzled scales have their own form. The argument of
-// type Side lets forms be found that come after this fragment.
+// Where a staged row has byte `at` of its scales, in layout planar. Swizzled scales have their own form. The argument
+// of type Side lets forms be found that come after this fragment.
 template <class Side>
 KV_DEVICE SharedAddress scale_byte(Side, SharedAddress stage, int row, int at) {
   return stage + Side::kScalesAt + row * Side::kScalePitch + at;
@@ -51,17 +53,24 @@ struct StagedValues<Plan, true> {
   using Side = typename Plan::K;
 };
 
-// Zeros a staged row. All lanes of the warp take part.
-template <class Side>
-KV_DEVICE void clear_row(SharedAddress stage, int row, u32 misalignment) {
-  constexpr bool kByChunks = requires { Side::kHeads; } ? false
-                                                         : !Side::kIsMisaligned && Side::kRowBytes % 16 == 0 &&
-                                                               Side::kPitch % 16 == 0;
-  constexpr int kUnit = kByChunks ? 16 : Side::kRowBytes % 2 == 0 ? 2 : 1;
-  const SharedAddress rows = stage + (row & ~7) * Side::kPitch;
+// Zeros staged rows of a subtile. clears: bit 4 g of clears[h] is set for row g + 8 h. first: the subtile's first row.
+template <class V, class Side>
+KV_DEVICE void clear_rows(const u32 (&clears)[2], SharedAddress stage, int first, const u8* first_row,
+                          i64 token_stride) {
+  constexpr bool kByChunks = !requires { Side::kHeads; }
+  &&!Side::kIsMisaligned && Side::kRowBytes % 16 == 0 && Side::kPitch % 16 == 0;
+  constexpr int kUnit = kByChunks                  ? 16
+                        : Side::kRowBytes % 2 == 0 ? 2
+                                                   : 1,
+                kOfRow = Side::kRowBytes / kUnit, kScales = Side::kScaleRowBytes;
   KV_NO_UNROLL
-  for (int at = lane() * kUnit; at < Side::kRowBytes; at += 32 * kUnit) {
-    const SharedAddress to = rows + swizzled<Side::kSwizzle>((row & 7) * Side::kPitch + misalignment + at);
+  for (int i = lane(); i < 16 * kOfRow; i += 32) {
+    const int row = i / kOfRow;
+    if (!((row < 8 ? clears[0] : clears[1]) >> row % 8 * 4 & 1u)) continue;
+    const u32 below = row_misalignment<V>(first_row, token_stride, row % 8),
+              misalignment = row < 8 ? below : upper_misalignment<V>(below, token_stride);
+    const SharedAddress to = stage + (first + row / 8 * 8) * Side::kPitch +
+                             swizzled<Side::kSwizzle>(row % 8 * Side::kPitch + misalignment + i % kOfRow * kUnit);
     if constexpr (kUnit == 16)
       store_shared_u128(to, 0, 0, 0, 0);
     else if constexpr (kUnit == 2)
@@ -70,7 +79,11 @@ KV_DEVICE void clear_row(SharedAddress stage, int row, u32 misalignment) {
       store_shared_u8(to, 0);
   }
   KV_NO_UNROLL
-  for (int at = lane(); at < Side::kScaleRowBytes; at += 32) store_shared_u8(scale_byte(Side{}, stage, row, at), 0);
+  for (int i = lane(); i < 16 * kScales; i += 32) {
+    const int row = i / (kScales > 0 ? kScales : 1), at = i % (kScales > 0 ? kScales : 1);
+    if ((row < 8 ? clears[0] : clears[1]) >> row % 8 * 4 & 1u)
+      store_shared_u8(scale_byte(Side{}, stage, first + row, at), 0);
+  }
 }
 
 // A bit for each half of the words that is infinity or NaN: bit 0 for those of the low halves, bit 1 for the high ones.
@@ -85,10 +98,11 @@ KV_DEVICE u32 no_numbers(const u32 (&h)[kWords]) {
   return found >> 15 & 1u | found >> 30 & 2u;
 }
 
-// The tokens of a subtile whose V, as it is multiplied, has something that is no number: a bit a token, the same in all
-// lanes. first: the subtile's first row.
+// Finds the tokens of a subtile whose V, as it is multiplied, has something that is no number: bit 4 g of tokens[h] for
+// token g + 8 h, the same in all lanes. first: the subtile's first row.
 template <class Plan>
-KV_DEVICE u32 tokens_without_numbers(SharedAddress stage, int first, const u32 (&misalignment)[4], Table table) {
+KV_DEVICE void tokens_without_numbers(u32 (&tokens)[2], SharedAddress stage, int first, const u32 (&misalignment)[4],
+                                      Table table) {
   using V = typename Plan::V;
   const auto scales = ValueScales<Plan>::of_all();
   u32 found = 0;  // bits of the lane's tokens 2c, 2c + 1, 2c + 8 and 2c + 9
@@ -112,31 +126,40 @@ KV_DEVICE u32 tokens_without_numbers(SharedAddress stage, int first, const u32 (
       }
     }
   });
-  u32 tokens = 0;
+  tokens[0] = tokens[1] = 0;
   KV_UNROLL
   for (int t = 0; t < 4; ++t) {
     u32 lanes = ballot((found >> t & 1u) != 0);
     lanes |= lanes >> 16, lanes |= lanes >> 8, lanes |= lanes >> 4;  // bit c: of some lane 4 g + c
     KV_UNROLL
-    for (int c = 0; c < 4; ++c) tokens |= (lanes >> c & 1u) << (2 * c + (t & 1) + 8 * (t >> 1));
+    for (int c = 0; c < 4; ++c) tokens[t / 2] |= (lanes >> c & 1u) << (8 * c + 4 * (t % 2));
   }
-  return tokens;
+}
+
+// Whether V is a number unless its scales do not fit.
+template <class Plan>
+constexpr bool fits_by_scales() {
+  using V = typename Plan::V;
+  return V::kCodesAreNumbers &&
+         (V::kScalesGroups || IsWide<V>)&&(Plan::kTeam == 1 || Plan::kScalesProbabilities || IsWide<V>);
 }
 
 // Prepares V of kSubtiles x 16 tokens, from row `first` of the tile on, some of which some row does not see. x: their
-// scores, as hidden tokens have them. Returns the tokens whose rows are zeros now, a bit a token.
+// scores, as hidden tokens have them. cleared: the tokens whose
+// rows are zeros now, bit 4 g + h of word `sub` for its token g + 8 h.
 template <class Plan>
-KV_DEVICE u32 hide_values(Scores<Plan> (&x)[Plan::kSubtiles], SharedAddress stage, int first,
-                          const u32 (&misalignment)[Plan::kSubtiles][4], const u8* first_row, i64 token_stride) {
+KV_DEVICE void hide_values(u32 (&cleared)[Plan::kSubtiles], Scores<Plan> (&x)[Plan::kSubtiles], SharedAddress stage,
+                           int first, const u32 (&misalignment)[Plan::kSubtiles][4], const u8* first_row,
+                           i64 token_stride) {
   using V = typename Plan::V;
   constexpr bool kIsInKeys = requires { V::kIsInKeys; };
   using Staged = typename StagedValues<Plan, kIsInKeys>::Side;
   constexpr int kBlocks = Plan::kColumnBlocks;
+  constexpr u32 kTokens = 0x11111111u;  // bit 4 g of a word: token g
   const int c = lane() & 3;
-  u32 cleared = 0;
   KV_UNROLL
   for (int sub = 0; sub < Plan::kSubtiles; ++sub) {
-    u32 seen = 0, mixed = 0;  // tokens that a row sees, and of these the ones that another row does not
+    u32 clears[2], mixed[2];  // tokens that no row sees; tokens that some rows see, and others do not
     KV_UNROLL
     for (int half = 0; half < 2; ++half) {
       bool sees = false, hides = false;
@@ -146,35 +169,26 @@ KV_DEVICE u32 hide_values(Scores<Plan> (&x)[Plan::kSubtiles], SharedAddress stag
                    is_hidden = x[sub][i / 2][2 * half + i % 2] <= kHidden;
         sees |= is_row && !is_hidden, hides |= is_row && is_hidden;
       }
-      const u32 seeing = ballot(sees), hiding = ballot(hides);  // four lanes a token
+      u32 seeing = ballot(sees), hiding = ballot(hides);  // four lanes a token
+      seeing |= seeing >> 1, seeing |= seeing >> 2, hiding |= hiding >> 1, hiding |= hiding >> 2;
+      clears[half] = ~seeing & kTokens, mixed[half] = seeing & hiding & kTokens;
+    }
+    if (warp_uniform((mixed[0] | mixed[1]) != 0)) {
+      u32 bad[2];
+      tokens_without_numbers<Plan>(bad, stage, first + sub * 16, misalignment[sub], table_of_lane<V::kTableCopies>());
+      bad[0] &= mixed[0], bad[1] &= mixed[1];
+      clears[0] |= bad[0], clears[1] |= bad[1];
       KV_UNROLL
-      for (int g = 0; g < 8; ++g) {
-        const u32 is_seen = seeing >> 4 * g & 15u ? 1u : 0u, is_mixed = is_seen && hiding >> 4 * g & 15u ? 1u : 0u;
-        seen |= is_seen << (8 * half + g), mixed |= is_mixed << (8 * half + g);
+      for (int i = 0; i < 4 * kBlocks; ++i) {
+        float& score = x[sub][i / 4][i % 4];
+        if ((bad[i % 4 / 2] >> (lane() & ~3) & 1u) && !(score <= kHidden)) score = float_of(0x7fffffffu);
       }
     }
-    u32 clears = ~seen & 0xffffu;
-    if (warp_uniform(mixed != 0)) {
-      const u32 bad = mixed & tokens_without_numbers<Plan>(stage, first + sub * 16, misalignment[sub],
-                                                           table_of_lane<V::kTableCopies>());
-      clears |= bad;
-      if (warp_uniform(bad != 0)) {
-        KV_UNROLL
-        for (int i = 0; i < 4 * kBlocks; ++i) {
-          float& score = x[sub][i / 4][i % 4];
-          if ((bad >> ((lane() >> 2) + 8 * (i % 4 / 2)) & 1u) && !(score <= kHidden)) score = float_of(0x7fffffffu);
-        }
-      }
-    }
-    KV_NO_UNROLL
-    for (int t = 0; t < 16; ++t) {
-      const int row = first + sub * 16 + t;
-      if (warp_uniform(clears >> t & 1)) clear_row<Staged>(stage, row, row_misalignment<V>(first_row, token_stride, row));
-    }
-    cleared |= clears << sub * 16;
+    if (warp_uniform((clears[0] | clears[1]) != 0))
+      clear_rows<V, Staged>(clears, stage, first + sub * 16, first_row, token_stride);
+    cleared[sub] = clears[0] | clears[1] << 1;
   }
   end_clear(Staged{});
-  return cleared;
 }
 
 }  // namespace kv

@@ -44,8 +44,7 @@ KV_DEVICE float group_scale(SharedAddress block) {
 template <class Plan, class S>
 KV_DEVICE void columns(u32 (&low)[S::kReadCodes], u32 (&high)[S::kReadCodes], SharedAddress stage, int first,
                        const u32 (&misalignment)[4], int group, int read, Table table,
-                       [[maybe_unused]] const ValueScales<Plan>& scales,
-                       int slice = TeamWarp<Plan>::value_slice()) {
+                       [[maybe_unused]] const ValueScales<Plan>& scales, int slice = TeamWarp<Plan>::value_slice()) {
   using V = typename Plan::V;
   const int row_lane = (lane() >> 2) + slice * 8, c = lane() & 3;
   if constexpr (S::kIsMasked) {

@@ -10,14 +10,16 @@ namespace kv {
 template <class Plan>
 requires IsWide<typename Plan::V>
 struct TokenScales<Plan> {
-  u32 most;  // the lane's largest number, as the bits of a float
+  u32 most;              // the lane's largest number, as the bits of a float
+  SharedAddress staged;  // V of the tile
+  u32 misalignment[Plan::kSubtiles][4];
   float scales[Plan::kSubtiles][2];  // of the lane's tokens g and g + 8, if they multiply its probabilities
 
   KV_DEVICE void load(SharedAddress stage, const u8* first_row, i64 stride) {
     using V = typename Plan::V;
-    u32 misalignment[Plan::kSubtiles][4];
+    staged = stage;
     value_misalignments<V>(misalignment, first_row, stride);
-    most = ValueScales<Plan>::largest_of(stage, 0, misalignment, 0, Plan::kValueShare);
+    most = ValueScales<Plan>::template largest_of<false, Plan::kValueShare>(stage, 0, misalignment, 0);
     if constexpr (Plan::kScalesProbabilities) {
       const int g = lane() >> 2;
       u32 of_keys[1][2];
@@ -33,7 +35,12 @@ struct TokenScales<Plan> {
   }
   KV_DEVICE bool fit(const ValueScales<Plan>& reference) const { return reference.fit(most); }
   // The largest number of the whole team. Has a team barrier.
-  KV_DEVICE u32 largest() const { return largest_of_team<Plan>(most); }
+  KV_DEVICE u32 largest() const {
+    u32 finite = most;
+    if (any(finite >= kInfinity))
+      finite = ValueScales<Plan>::template largest_of<true, Plan::kValueShare>(staged, 0, misalignment, 0);
+    return largest_of_team<Plan>(finite);
+  }
   // Multiplies probabilities by the scales.
   KV_DEVICE void apply(u32 (&p)[Plan::kSubtiles][Plan::kColumnBlocks][2], const ValueScales<Plan>& reference) const {
     KV_UNROLL

@@ -4,6 +4,9 @@
 //   O = 2^log2 x sum P (V / 2^log2)               scales of values, minima and elements, each divided in fp32
 //   O = 2^log2 x sum (P x scale / 2^log2) V       scales that multiply probabilities
 //
+// Scales and minima of fp16 leave its range together alone, so there 2^log2 begins at 1, and while it is 1 nothing is
+// divided.
+//
 // 2^log2 follows the largest number that the warp, or its team, has met, and is raised with it. So a value counts to
 // 2^-39 of the largest one. Sums of probabilities times V are fp32: the range ends at 2^96.
 // SPDX-License-Identifier: MIT
@@ -16,11 +19,17 @@ namespace kv {
 enum class Range {
   kGroupScales,  // scales that multiply probabilities
   kValueScales,  // scales that multiply values of at most kLargest, and minima
+  kHalfScales,   // such scales and minima, stored as fp16
   kElements      // bf16 or f32
+};
+// A section of kHalfScales whose scales and minima are divided.
+template <class S>
+struct Divided : S {
+  static constexpr bool kDivides = true;
 };
 
 constexpr u32 kInfinity = 0x7f800000u;  // bits of a float
-constexpr float kMostValue = 0x1p15f;  // of a value as a half; scales of probabilities become 1 at most
+constexpr float kMostValue = 0x1p15f;   // of a value as a half; scales of probabilities become 1 at most
 
 // Columns of elements, times `inverse`.
 template <class Side>
@@ -48,34 +57,28 @@ struct WideF32Read {
   }
 };
 
-// The largest finite magnitudes, as the bits of floats.
-KV_DEVICE u32 larger_finite(u32 most, float x) {
-  const u32 bits = bits_of(x) & 0x7fffffffu;
-  return bits > most && bits < kInfinity ? bits : most;
-}
-
 template <class Plan>
 requires IsWide<typename Plan::V>
 struct ValueScales<Plan> {
   using V = typename Plan::V;
-  static constexpr int kLeast = -126, kMost = 126;
+  static constexpr int kLeast = V::kHasHalfScales ? 0 : -126, kMost = 126;
   int log2 = kLeast;
-  float inverse = 0x1p126f;  // 2^-log2
+  float inverse = float_of(u32(127 - kLeast) << 23);  // 2^-log2
 
   // Looks for the largest of the lane's numbers of kSubtiles x 16 tokens.
   KV_DEVICE void load(SharedAddress stage, int first, const u32 (&misalignment)[Plan::kSubtiles][4], Table) {
     place(stage, first, misalignment);
-    largest_ = largest_of(stage, first, misalignment, TeamWarp<Plan>::value_slice(), 1);
+    largest_ = largest_of<false, 1>(stage, first, misalignment, TeamWarp<Plan>::value_slice());
   }
+  // Not if a scale or an element is no number, either.
   KV_DEVICE bool fit() const { return fit(largest_); }
   KV_DEVICE bool fit(u32 most) const { return most <= u32(log2 + 127) << 23; }
   KV_DEVICE void raise(Outputs<Plan>& o) {
     u32 most = largest_;
+    if (any(most >= kInfinity))
+      most = largest_of<true, 1>(stage_, first_, misalignment_, TeamWarp<Plan>::value_slice());
     KV_UNROLL
-    for (int mask = 16; mask > 0; mask >>= 1) {
-      const u32 other = shfl_xor(most, mask);
-      most = other > most ? other : most;
-    }
+    for (int mask = 16; mask > 0; mask >>= 1) most = larger_bits(most, shfl_xor(most, mask));
     raise(o, most);
   }
   KV_DEVICE void raise(Outputs<Plan>& o, u32 most) {
@@ -107,7 +110,8 @@ struct ValueScales<Plan> {
   template <class S>
   KV_DEVICE void of_value(SharedAddress block, int index, u32& scale, u32& minimum) const {
     if constexpr (S::kRange == Range::kValueScales) {
-      scale = f16_from_f32(S::scale(block, index) * inverse), minimum = f16_from_f32(S::minimum(block, index) * inverse);
+      scale = f16_from_f32(S::scale(block, index) * inverse),
+      minimum = f16_from_f32(S::minimum(block, index) * inverse);
     } else {
       scale = f16_from_f32(S::scale(block, index)), minimum = S::minimum_half(block, index);
     }
@@ -118,18 +122,21 @@ struct ValueScales<Plan> {
     return all;
   }
 
-  // The largest finite number among those of the lane's tokens, in the units of 2^log2, as the bits of a float. slices:
-  // of V's dimensions, from `slice` on. The eight lanes that have the same tokens share scales, and have elements as
-  // they multiply them.
+  // The largest number among those of the lane's tokens, in the units of 2^log2, as the bits of a float. A number that
+  // is infinite or none is larger than all others, or is skipped. kSlices: of V's dimensions, from `slice` on. The
+  // eight lanes that have the same tokens share scales, and have elements as they multiply them.
+  template <bool kSkipsNoNumbers, int kSlices>
   KV_DEVICE static u32 largest_of(SharedAddress stage, int first, const u32 (&misalignment)[Plan::kSubtiles][4],
-                                  int slice, int slices) {
+                                  int slice) {
     u32 most = 0;
     for_each(typename V::Sections{}, [&](auto section) {
       using S = decltype(section);
+      u32 of_section;
       if constexpr (S::kRange == Range::kElements)
-        most = larger_finite(most, largest_element<S>(stage, first, misalignment, slice, slices));
+        of_section = largest_element<S, kSkipsNoNumbers, kSlices>(stage, first, misalignment, slice);
       else
-        most = largest_scale<S>(stage, first, misalignment, most);
+        of_section = largest_scale<S, kSkipsNoNumbers>(stage, first, misalignment);
+      most = larger_bits(most, of_section);
     });
     return most;
   }
@@ -140,50 +147,73 @@ struct ValueScales<Plan> {
   int first_;
   u32 misalignment_[Plan::kSubtiles][4];
 
-  template <class S>
-  KV_DEVICE static u32 largest_scale(SharedAddress stage, int first, const u32 (&misalignment)[Plan::kSubtiles][4],
-                                     u32 most) {
-    constexpr bool kIsOfValues = S::kRange == Range::kValueScales;
-    constexpr int kOfBlock = kIsOfValues ? S::kLanesPerBlock * S::kReads * S::kReadCodes / S::kScaleGroup : 1,
-                  kScales = S::kGroups * S::kBlocks * kOfBlock;  // of a row
+  template <bool kSkipsNoNumbers>
+  KV_DEVICE static u32 larger_magnitude(u32 most, float x) {
+    const u32 bits = bits_of(x) & 0x7fffffffu;
+    return kSkipsNoNumbers && bits >= kInfinity ? most : larger_bits(most, bits);
+  }
+  // Calls take(scales of a block, number of the scale) for the lane's share of the scales of kSubtiles x 16 tokens.
+  template <class S, class Take>
+  KV_DEVICE static void for_each_scale(SharedAddress stage, int first, const u32 (&misalignment)[Plan::kSubtiles][4],
+                                       const Take& take) {
+    constexpr int kOfBlock = S::kScaleGroup > 0 && S::kRange != Range::kGroupScales
+                                 ? S::kLanesPerBlock * S::kReads * S::kReadCodes / S::kScaleGroup
+                                 : 1,
+                  kScales = S::kGroups * S::kBlocks * kOfBlock,  // of a row
+        kTokens = 4 * Plan::kSubtiles;                           // that eight lanes have in common
     const int g = lane() >> 2, c = lane() & 3;
-    KV_UNROLL
-    for (int i = 0; i < kScales; i += 8) {
-      const int at = i + g < kScales ? i + g : kScales - 1, block = at / kOfBlock;
+    const auto scales_at = [&](int t, int scale) {
+      const int token = first + t / 4 * 16 + 2 * c + t % 2 + t % 4 / 2 * 8;
+      return stage + V::kScalesAt + token * V::kScalePitch + scale / kOfBlock * S::kScaleStride;
+    };
+    if constexpr (V::kIsPlanar) {
       KV_UNROLL
-      for (int t = 0; t < 4 * Plan::kSubtiles; ++t) {
-        const int token = first + t / 4 * 16 + 2 * c + t % 2 + 8 * (t % 4 / 2);
-        const SharedAddress scales = stage + misalignment[t / 4][t % 4] + V::kScalesAt + token * V::kScalePitch +
-                                     block * S::kScaleStride;
-        float largest;
-        if constexpr (kIsOfValues)
-          largest = (absolute(S::scale(scales, at % kOfBlock)) * S::kLargest +
-                     absolute(S::minimum(scales, at % kOfBlock))) *
-                    (1.f / kMostValue);
-        else
-          largest = group_scale<S>(scales);
-        most = larger_finite(most, largest);
+      for (int i = 0; i < kTokens * kScales; i += 8) {
+        const int at = (i + g) % (kTokens * kScales);
+        take(scales_at(at / kScales, at % kScales), at % kOfBlock);
+      }
+    } else {
+      KV_UNROLL
+      for (int i = 0; i < kScales; i += 8) {
+        const int scale = (i + g) % kScales;
+        KV_UNROLL
+        for (int t = 0; t < kTokens; ++t) take(scales_at(t, scale) + misalignment[t / 4][t % 4], scale % kOfBlock);
       }
     }
+  }
+  template <class S, bool kSkipsNoNumbers>
+  KV_DEVICE static u32 largest_scale(SharedAddress stage, int first, const u32 (&misalignment)[Plan::kSubtiles][4]) {
+    u32 most = 0;
+    if constexpr (S::kRange == Range::kHalfScales) {
+      u32 minimum = 0;
+      const auto take = [](u32& of, u32 half) {
+        half &= 0x7fffu;
+        of = kSkipsNoNumbers && half >= 0x7c00u ? of : larger_bits(of, half);
+      };
+      for_each_scale<S>(stage, first, misalignment, [&](SharedAddress at, int i) {
+        take(most, S::scale_bits(at, i));
+        take(minimum, S::minimum_half(at, i));
+      });
+      return bits_of((f32_from_f16(most) * S::kLargest + f32_from_f16(minimum)) * (1.f / kMostValue)) & 0x7fffffffu;
+    }
+    for_each_scale<S>(stage, first, misalignment, [&](SharedAddress at, [[maybe_unused]] int i) {
+      if constexpr (S::kRange == Range::kValueScales)
+        most = larger_magnitude<kSkipsNoNumbers>(
+            most, (absolute(S::scale(at, i)) * S::kLargest + absolute(S::minimum(at, i))) * (1.f / kMostValue));
+      else
+        most = larger_magnitude<kSkipsNoNumbers>(most, group_scale<S>(at));
+    });
     return most;
   }
 
-  template <class S>
-  KV_DEVICE static float largest_element(SharedAddress stage, int first, const u32 (&misalignment)[Plan::kSubtiles][4],
-                                         int slice, int slices) {
-    u32 most = largest_magnitude<S, false>(stage, first, misalignment, slice, slices);
-    // Again without what is no number, if there is such. Rare.
-    if (any(most >= kInfinity)) most = largest_magnitude<S, true>(stage, first, misalignment, slice, slices);
-    return float_of(most) * (1.f / kMostValue);
-  }
-  template <class S, bool kSkipsNoNumbers>
-  KV_DEVICE static u32 largest_magnitude(SharedAddress stage, int first, const u32 (&misalignment)[Plan::kSubtiles][4],
-                                         int slice, int slices) {
+  template <class S, bool kSkipsNoNumbers, int kSlices>
+  KV_DEVICE static u32 largest_element(SharedAddress stage, int first, const u32 (&misalignment)[Plan::kSubtiles][4],
+                                       int slice) {
     constexpr bool kIsF32 = S::Read::kPerWord == 1;
     const int c = lane() & 3;
     u32 most = 0;
-    KV_NO_UNROLL
-    for (int i = 0; i < S::kGroups * S::kReads * slices; ++i) {
+    KV_UNROLL_BY(kSkipsNoNumbers ? 1 : 2)
+    for (int i = 0; i < S::kGroups * S::kReads * kSlices; ++i) {
       KV_UNROLL
       for (int t = 0; t < 4 * Plan::kSubtiles; ++t) {
         const int row = first + t / 4 * 16 + t % 4 / 2 * 8;
@@ -201,7 +231,8 @@ struct ValueScales<Plan> {
         }
       }
     }
-    return kIsF32 ? most : larger_bits(most << 16, most & 0x7fff0000u);
+    if constexpr (!kIsF32) most = larger_bits(most << 16, most & 0x7fff0000u) & 0x7fffffffu;
+    return bits_of(float_of(most) * (1.f / kMostValue)) & 0x7fffffffu;
   }
   // A mask of the word, or of the halves of a word, if it is a finite number in f32, or bf16.
   template <bool kIsF32>

@@ -108,6 +108,58 @@ class FeatureJudge {
     return tried ? is_wrong(*tried, lengths) : tried.error().code == Code::internal;
   }
 
+  // Fills with 0xFF, which is no number in any format here, the rows of tokens that no query row of a KV head sees, and
+  // those behind the lengths. If `bad_each` is not 0, also V of every bad_each-th token that some rows see and others
+  // do not; rows that see such a token are left out of is_wrong_by_rows().
+  void poison(const std::vector<int>& lengths, int bad_each) {
+    const int group = problem_.q_heads_per_kv;
+    bad_.assign(std::size_t(shape_.sequences * shape_.kv_heads * shape_.tokens), false);
+    for (const int side : {0, 1}) {
+      std::vector<std::uint8_t> rows = cache(side).rows;
+      const auto row_bytes = std::ptrdiff_t(rows.size() / bad_.size());
+      for (std::size_t row = 0; row < bad_.size(); ++row) {
+        const int token = int(row % std::size_t(shape_.tokens)), head = int(row / std::size_t(shape_.tokens)),
+                  sequence = head / shape_.kv_heads, length = lengths[std::size_t(sequence)];
+        int seeing = 0;
+        for (int i = 0; token < length && i < group * problem_.query_length; ++i)
+          seeing += sees(sequence, head % shape_.kv_heads * group + i % group, i / group, token, length);
+        if (side == 1 && bad_each > 0)
+          bad_[row] = seeing > 0 && seeing < group * problem_.query_length && token % bad_each == 0;
+        if (seeing == 0 || bad_[row])
+          std::fill_n(rows.begin() + std::ptrdiff_t(row) * row_bytes, row_bytes, std::uint8_t(0xff));
+      }
+      must(harness_.set_rows(side, rows));
+    }
+  }
+  // Compares each query row with the oracle. Queries and keys of a team are halves, which weighs more in single rows
+  // than in all of them together.
+  static constexpr double kMaxRowError = 4 * kMaxKernelError; A row that sees a bad token must have something that is no number.
+  bool is_wrong_by_rows(const std::vector<int>& lengths, int blocks, bool is_reference = false) {
+    const KernelHarness::Outcome outcome = attend(lengths, blocks, is_reference);
+    const Answer want = exact(lengths);
+    const auto dim = std::size_t(problem_.v_dim());
+    for (std::size_t row = 0; row < want.out.size() / dim; ++row) {
+      const int query = int(row) % problem_.query_length, head = int(row) / problem_.query_length % heads(),
+                sequence = int(row) / problem_.query_length / heads(), length = lengths[std::size_t(sequence)];
+      const auto got = std::span(outcome.out).subspan(row * dim, dim);
+      bool sees_bad = false;
+      for (int token = 0; token < length; ++token)
+        sees_bad |=
+            bad_[std::size_t((sequence * shape_.kv_heads + head / problem_.q_heads_per_kv) * shape_.tokens + token)] &&
+            sees(sequence, head, query, token, length);
+      if (sees_bad) {
+        if (std::all_of(got.begin(), got.end(), [](float v) { return std::isfinite(v); })) return true;
+        continue;
+      }
+      const double error = relative_error(got, std::span(want.out).subspan(row * dim, dim));
+      if (!(error <= kMaxRowError)) return true;
+      if (!outcome.lse.empty() && outcome.lse[row] != want.lse[row] &&
+          !(std::abs(outcome.lse[row] - want.lse[row]) <= kMaxKernelError * std::max(1., std::abs(want.lse[row]))))
+        return true;
+    }
+    return false;
+  }
+
   KernelHarness& harness() { return harness_; }
   const Problem& problem() const { return problem_; }
   const Encoded& cache(int side) const {
@@ -164,10 +216,15 @@ class FeatureJudge {
     return sum;
   }
 
+  bool sees(int sequence, int head, int query, int token, int length) const {
+    return added(sequence, head, query, token, length) > -kInfinity;
+  }
+
   Problem problem_;
   CacheShape shape_;
   KernelHarness harness_;
   std::vector<float> q_;
+  std::vector<bool> bad_;  // [sequence][KV head][token]: V is no number, and only some rows see it
 };
 
 }  // namespace kvjit::test
