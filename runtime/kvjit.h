@@ -26,8 +26,8 @@
  *     must not overlap itself, nor anything else that the call reads or writes. The library compares tensors, merged
  *     contexts, `lse` and caches. Parts of one block of memory may take turns, if their strides from part to part are
  *     the same. A row that a call only reads may be the same for several sequences, heads or tokens.
- *   - Memory of tokens that a query row does not see, by length, window, causal, token_ranges or masks, may hold anything:
- *     its numbers never reach the row. What a row sees is attended to in the range of its type, up to 2^96 in V.
+ *   - Memory of tokens that a query row does not see, by length, window, causal, token_ranges or masks, may hold
+ *     anything: its numbers never reach the row.
  *
  * What stays unchecked
  *   - The sizes of a caller's memory. Slots, page tables and lengths are checked on the device by programs with

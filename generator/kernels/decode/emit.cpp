@@ -301,15 +301,9 @@ void write_section(Writer& w, const SidePlan& side, std::size_t index, const std
   }
   if (is_wide) {
     const bool is_of_values = section.use == ScaleUse::by_value || is_bare;
-    w.line("  static constexpr Range kRange = Range::{};", section.is_wide()      ? "kElements"
-                                                           : side.has_half_scales ? "kHalfScales"
-                                                           : is_of_values         ? "kValueScales"
-                                                                                  : "kGroupScales");
-    if (side.has_half_scales)
-      w.line(
-          "  KV_DEVICE static u32 scale_bits(SharedAddress block, int group) {{ return load_staged_u16(block + {} + "
-          "group * 2); }}",
-          is_planar ? f.field(FieldKind::scale)->plane_at : f.field(FieldKind::scale)->at);
+    w.line("  static constexpr Range kRange = Range::{};", section.is_wide() ? "kElements"
+                                                           : is_of_values    ? "kValueScales"
+                                                                             : "kGroupScales");
     if (section.is_wide()) w.line("  static constexpr bool kReadsWide = true;");
     if (is_of_values) w.line("  static constexpr float kLargest = {};  // of codes", real(section.largest_code()));
   }
@@ -404,8 +398,7 @@ void write_side(Writer& w, const SidePlan& side, const std::string& type, int th
   if (side.in_keys) w.line("  static constexpr bool kIsInKeys = true;");
   if (type == "ValueSide") w.line("  static constexpr bool kCodesAreNumbers = {};", flag(side.codes_are_numbers()));
   if (side.is_wide && !side.to_halves) {
-    w.line("  static constexpr bool kIsWide = true, kHasHalfScales = {};", flag(side.has_half_scales));
-    if (side.has_half_scales) w.line("  template <class S>\n  using Divided = kv::Divided<S>;");
+    w.line("  static constexpr bool kIsWide = true;");
   }
   if (side.format.swizzles_scales) w.line("  static constexpr bool kHasSwizzledScales = true;");
   if (side.by_bulk && !side.in_keys) w.line("  using Ring = BulkRing;");

@@ -164,7 +164,7 @@ struct SectionPlan {
   std::optional<Format> own;
   int scale_stride = 0;
   bool has_aligned_scales = false;  // scales that are stored as f32 stand at multiples of four bytes
-  bool is_wide() const {  // elements of bf16 or f32
+  bool is_wide() const {            // elements of bf16 or f32
     return codes.kind == CodeKind::plain && (codes.element == Element::bf16 || codes.element == Element::f32);
   }
   // The largest magnitude of the halves that codes are unpacked to.
@@ -210,8 +210,7 @@ struct SidePlan {
   double unit = 1;  // of the first section's unpacked numbers; multiplied into the softmax scale (K) or the output (V)
   // V: values, or the scales that multiply probabilities, may leave fp16's range (templates/kernels/decode/
   // wide_values.cuh).
-  // has_half_scales: by scales and minima of values that are fp16 themselves.
-  bool is_wide = false, has_half_scales = false;
+  bool is_wide = false;
   // Whether a value is a number unless its scale is none, or what is looked at beside scales (is_wide).
   bool codes_are_numbers() const;
   std::vector<SectionPlan> sections;

@@ -126,14 +126,11 @@ KV_DEVICE void take_tile(Sums<Plan>& sums, SharedAddress stage, const Queries<Pl
     features.apply(x, loaded, token + first, sums.softmax);
     const bool cuts = features.cuts(token + first, token + first + kTokens - 1);
     if (token + first + kTokens > length || cuts) mask_scores<Plan>(x, features, token + first, length);
-    const auto hide = [&] {  // what no row sees, or not every row
-      u32 cleared[kSubtiles];
-      hide_values<Plan>(cleared, x, stage + K::kStageBytes, first, v_misalignment, v_codes, v_stride);
-    };
-    constexpr bool kHidesFirst = Features::kMayHide && !fits_by_scales<Plan>(),
-                   kHidesLate = Features::kMayHide && fits_by_scales<Plan>();
-    if constexpr (kHidesFirst)
-      if (warp_uniform(cuts || hides_by_score<Plan, Features>(x))) hide();
+    constexpr Hiding kHiding = hiding_of<Plan>();
+    const auto hides = [&] { return warp_uniform(cuts || hides_by_score<Plan, Features>(x)); };
+    const auto hide = [&] { hide_values<Plan>(x, stage + K::kStageBytes, first, v_misalignment, v_codes, v_stride); };
+    if constexpr (Features::kMayHide && kHiding == Hiding::kFirst)
+      if (hides()) hide();
     bool needs_rescale = largest_bits<Plan>(x) >= sums.softmax.rescales_at;
     if (Plan::Feature::template skips_values<Plan>(x, needs_rescale)) {
       exponentiate<Plan>(p, x, sums.softmax);  // for the denominator alone: the skipped tokens keep their weight
@@ -143,10 +140,14 @@ KV_DEVICE void take_tile(Sums<Plan>& sums, SharedAddress stage, const Queries<Pl
       sums.value_scales.load(stage + K::kStageBytes, first, v_misalignment, table);
     if constexpr (V::kScalesGroups || IsWide<V>) needs_rescale |= !sums.value_scales.fit();
     if (any(needs_rescale)) {
-      if constexpr (kHidesLate) {
-        if (any(!sums.value_scales.fit()) && warp_uniform(cuts || hides_by_score<Plan, Features>(x))) {
-          hide();
-          sums.value_scales.load(stage + K::kStageBytes, first, v_misalignment, table);
+      if constexpr (Features::kMayHide && kHiding != Hiding::kFirst) {
+        if (any(!sums.value_scales.fit()) && hides()) {
+          if constexpr (kHiding == Hiding::kByScales) {
+            hide_scales<Plan>(x, sums.value_scales);
+          } else {
+            hide();
+            sums.value_scales.load(stage + K::kStageBytes, first, v_misalignment, table);
+          }
         }
       }
       rescale<Plan>(x, sums.softmax, sums.o);
@@ -154,15 +155,8 @@ KV_DEVICE void take_tile(Sums<Plan>& sums, SharedAddress stage, const Queries<Pl
     }
     exponentiate<Plan>(p, x, sums.softmax);
     for_each(typename V::Sections{}, [&](auto section) {
-      using S = decltype(section);
-      const auto accumulate = [&](auto read) {
-        accumulate_section<Plan, decltype(read)>(sums.o, sums.value_scales, p, stage + K::kStageBytes, first,
-                                                 v_misalignment, table);
-      };
-      if constexpr (requires { typename V::template Divided<S>; }) {
-        if (warp_uniform(sums.value_scales.log2 > 0)) return accumulate(typename V::template Divided<S>{});
-      }
-      accumulate(section);
+      accumulate_section<Plan, decltype(section)>(sums.o, sums.value_scales, p, stage + K::kStageBytes, first,
+                                                  v_misalignment, table);
     });
   }
 }

@@ -7,7 +7,7 @@
 //   is no number                                 it: they become NaN, and the others do not
 //
 // Codes of most formats are numbers, whatever their bytes. Then V is no number only by its scales, which ValueScales
-// looks at in any case, and nothing else is done while they fit (fits_by_scales). Tiles that all rows see whole cost
+// looks at in any case, and nothing else is done while they fit (Hiding). Tiles that all rows see whole cost
 // nothing.
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -91,10 +91,7 @@ template <int kWords>
 KV_DEVICE u32 no_numbers(const u32 (&h)[kWords]) {
   u32 found = 0;
   KV_UNROLL
-  for (int i = 0; i < kWords; ++i) {
-    const u32 exponents = h[i] & 0x7c007c00u;
-    found |= (exponents + 0x04000400u) & 0x80008000u;  // no carry leaves a half
-  }
+  for (int i = 0; i < kWords; ++i) found |= no_numbers_of(h[i]);
   return found >> 15 & 1u | found >> 30 & 2u;
 }
 
@@ -126,67 +123,86 @@ KV_DEVICE void tokens_without_numbers(u32 (&tokens)[2], SharedAddress stage, int
       }
     }
   });
-  tokens[0] = tokens[1] = 0;
+  tokens_of_lanes(tokens, found);
+}
+
+// When V is hidden from rows: before its scales are looked at, or when they do not fit, by clearing staged rows or by
+// the scales in registers.
+enum class Hiding { kFirst, kLate, kByScales };
+template <class Plan>
+constexpr Hiding hiding_of() {
+  using V = typename Plan::V;
+  if (!V::kCodesAreNumbers || !(V::kScalesGroups || IsWide<V>)) return Hiding::kFirst;
+  if (Plan::kTeam > 1)
+    return Plan::kScalesProbabilities ? Hiding::kByScales : IsWide<V> ? Hiding::kLate : Hiding::kFirst;
+  return IsWide<V> ? Hiding::kLate : Hiding::kByScales;
+}
+
+// Finds tokens of a subtile that rows do not see: bit 4 g of word h for token g + 8 h, the same in all lanes. none: no
+// row sees them; some: some rows do, and others do not. x: their scores, as hidden tokens have them.
+template <class Plan>
+KV_DEVICE void find_hidden(u32 (&none)[2], u32 (&some)[2], const float (&x)[Plan::kColumnBlocks][4]) {
+  constexpr u32 kTokens = 0x11111111u;
   KV_UNROLL
-  for (int t = 0; t < 4; ++t) {
-    u32 lanes = ballot((found >> t & 1u) != 0);
-    lanes |= lanes >> 16, lanes |= lanes >> 8, lanes |= lanes >> 4;  // bit c: of some lane 4 g + c
+  for (int half = 0; half < 2; ++half) {
+    bool sees = false, hides = false;
     KV_UNROLL
-    for (int c = 0; c < 4; ++c) tokens[t / 2] |= (lanes >> c & 1u) << (8 * c + 4 * (t % 2));
+    for (int i = 0; i < 2 * Plan::kColumnBlocks; ++i) {
+      const bool is_row = Plan::kRows % 8 == 0 || i / 2 * 8 + 2 * (lane() & 3) + i % 2 < Plan::kRows,
+                 is_hidden = x[i / 2][2 * half + i % 2] <= kHidden;
+      sees |= is_row && !is_hidden, hides |= is_row && is_hidden;
+    }
+    u32 seeing = ballot(sees), hiding = ballot(hides);  // four lanes a token
+    seeing |= seeing >> 1, seeing |= seeing >> 2, hiding |= hiding >> 1, hiding |= hiding >> 2;
+    none[half] = ~seeing & kTokens, some[half] = seeing & hiding & kTokens;
+  }
+}
+// Gives rows that see one of the tokens `bad` a score of NaN.
+template <class Plan>
+KV_DEVICE void spoil_scores(float (&x)[Plan::kColumnBlocks][4], const u32 (&bad)[2]) {
+  KV_UNROLL
+  for (int i = 0; i < 4 * Plan::kColumnBlocks; ++i) {
+    float& score = x[i / 4][i % 4];
+    if ((bad[i % 4 / 2] >> (lane() & ~3) & 1u) && !(score <= kHidden)) score = float_of(0x7fffffffu);
   }
 }
 
-// Whether V is a number unless its scales do not fit.
-template <class Plan>
-constexpr bool fits_by_scales() {
-  using V = typename Plan::V;
-  return V::kCodesAreNumbers &&
-         (V::kScalesGroups || IsWide<V>)&&(Plan::kTeam == 1 || Plan::kScalesProbabilities || IsWide<V>);
+// Hides V whose codes are numbers by its scales, which are in registers: ValueScales, or TokenScales of a team.
+template <class Plan, class ScalesOfTile>
+KV_DEVICE void hide_scales(Scores<Plan> (&x)[Plan::kSubtiles], ScalesOfTile& scales) {
+  KV_UNROLL
+  for (int sub = 0; sub < Plan::kSubtiles; ++sub) {
+    u32 none[2], some[2], bad[2];
+    find_hidden<Plan>(none, some, x[sub]);
+    scales.hide(sub, none);
+    scales.no_numbers(sub, bad);
+    bad[0] &= some[0], bad[1] &= some[1];
+    scales.hide(sub, bad);
+    spoil_scores<Plan>(x[sub], bad);
+  }
 }
 
 // Prepares V of kSubtiles x 16 tokens, from row `first` of the tile on, some of which some row does not see. x: their
-// scores, as hidden tokens have them. cleared: the tokens whose
-// rows are zeros now, bit 4 g + h of word `sub` for its token g + 8 h.
+// scores, as hidden tokens have them.
 template <class Plan>
-KV_DEVICE void hide_values(u32 (&cleared)[Plan::kSubtiles], Scores<Plan> (&x)[Plan::kSubtiles], SharedAddress stage,
-                           int first, const u32 (&misalignment)[Plan::kSubtiles][4], const u8* first_row,
-                           i64 token_stride) {
+KV_DEVICE void hide_values(Scores<Plan> (&x)[Plan::kSubtiles], SharedAddress stage, int first,
+                           const u32 (&misalignment)[Plan::kSubtiles][4], const u8* first_row, i64 token_stride) {
   using V = typename Plan::V;
   constexpr bool kIsInKeys = requires { V::kIsInKeys; };
   using Staged = typename StagedValues<Plan, kIsInKeys>::Side;
-  constexpr int kBlocks = Plan::kColumnBlocks;
-  constexpr u32 kTokens = 0x11111111u;  // bit 4 g of a word: token g
-  const int c = lane() & 3;
   KV_UNROLL
   for (int sub = 0; sub < Plan::kSubtiles; ++sub) {
-    u32 clears[2], mixed[2];  // tokens that no row sees; tokens that some rows see, and others do not
-    KV_UNROLL
-    for (int half = 0; half < 2; ++half) {
-      bool sees = false, hides = false;
-      KV_UNROLL
-      for (int i = 0; i < 2 * kBlocks; ++i) {
-        const bool is_row = Plan::kRows % 8 == 0 || i / 2 * 8 + 2 * c + i % 2 < Plan::kRows,
-                   is_hidden = x[sub][i / 2][2 * half + i % 2] <= kHidden;
-        sees |= is_row && !is_hidden, hides |= is_row && is_hidden;
-      }
-      u32 seeing = ballot(sees), hiding = ballot(hides);  // four lanes a token
-      seeing |= seeing >> 1, seeing |= seeing >> 2, hiding |= hiding >> 1, hiding |= hiding >> 2;
-      clears[half] = ~seeing & kTokens, mixed[half] = seeing & hiding & kTokens;
-    }
-    if (warp_uniform((mixed[0] | mixed[1]) != 0)) {
+    u32 clears[2], some[2];
+    find_hidden<Plan>(clears, some, x[sub]);
+    if (warp_uniform((some[0] | some[1]) != 0)) {
       u32 bad[2];
       tokens_without_numbers<Plan>(bad, stage, first + sub * 16, misalignment[sub], table_of_lane<V::kTableCopies>());
-      bad[0] &= mixed[0], bad[1] &= mixed[1];
+      bad[0] &= some[0], bad[1] &= some[1];
       clears[0] |= bad[0], clears[1] |= bad[1];
-      KV_UNROLL
-      for (int i = 0; i < 4 * kBlocks; ++i) {
-        float& score = x[sub][i / 4][i % 4];
-        if ((bad[i % 4 / 2] >> (lane() & ~3) & 1u) && !(score <= kHidden)) score = float_of(0x7fffffffu);
-      }
+      spoil_scores<Plan>(x[sub], bad);
     }
     if (warp_uniform((clears[0] | clears[1]) != 0))
       clear_rows<V, Staged>(clears, stage, first + sub * 16, first_row, token_stride);
-    cleared[sub] = clears[0] | clears[1] << 1;
   }
   end_clear(Staged{});
 }

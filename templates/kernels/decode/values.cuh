@@ -114,6 +114,21 @@ KV_DEVICE void inverse_lengths(float (&inverse)[4], SharedAddress stage, int fir
   for (int t = 0; t < 4; ++t) inverse[t] = div_rn(1.f, sqrt_rn(over_lanes<2, 3>(squares[t])));
 }
 
+// Puts together what lanes have found: bit t of `found` is of the lane's token 2c, 2c + 1, 2c + 8 or 2c + 9, bit 4 g of
+// tokens[h] of token g + 8 h.
+KV_DEVICE void tokens_of_lanes(u32 (&tokens)[2], u32 found) {
+  tokens[0] = tokens[1] = 0;
+  KV_UNROLL
+  for (int t = 0; t < 4; ++t) {
+    u32 lanes = ballot((found >> t & 1u) != 0);
+    lanes |= lanes >> 16, lanes |= lanes >> 8, lanes |= lanes >> 4;  // bit c: of some lane 4 g + c
+    KV_UNROLL
+    for (int c = 0; c < 4; ++c) tokens[t / 2] |= (lanes >> c & 1u) << (8 * c + 4 * (t % 2));
+  }
+}
+// Which of the two halves of a word are infinite or no number: bits 15 and 31.
+KV_DEVICE u32 no_numbers_of(u32 halves) { return ((halves & 0x7c007c00u) + 0x04000400u) & 0x80008000u; }
+
 // Block scales of V relative to 2^log2, the reference scale. log2 is the same in the whole warp, and 2^log2 is at least
 // as large as every scale seen. Sums in O are relative to it.
 template <class Plan>
@@ -150,6 +165,24 @@ struct ValueScales {
   }
   // For a look at values that are not multiplied (kernels/decode/hidden_values.cuh).
   KV_DEVICE static ValueScales of_all() { return {}; }
+  // Zeros the scales of tokens of subtile `sub`: bit 4 g of tokens[h] is of token g + 8 h.
+  KV_DEVICE void hide(int sub, const u32 (&tokens)[2]) {
+    KV_UNROLL
+    for (int i = 0; i < 2 * kGroups; ++i) {
+      const u32 own = tokens[i % 2] >> 8 * (lane() & 3);
+      words[i / 2][sub][i % 2] &= (own & 1u ? 0u : 0xffffu) | (own & 16u ? 0u : 0xffff0000u);
+    }
+  }
+  // Finds the tokens that have a scale that is no number.
+  KV_DEVICE void no_numbers(int sub, u32 (&tokens)[2]) const {
+    u32 found = 0;
+    KV_UNROLL
+    for (int i = 0; i < 2 * kGroups; ++i) {
+      const u32 both = no_numbers_of(words[i / 2][sub][i % 2]);
+      found |= (both >> 15 & 1u | both >> 30 & 2u) << i % 2 * 2;
+    }
+    tokens_of_lanes(tokens, found);
+  }
 
   // The largest magnitude among the lane's scales, as the bits of a half.
   KV_DEVICE u32 largest() const {

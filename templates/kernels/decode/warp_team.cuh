@@ -134,13 +134,14 @@ struct TokenScales {
       for (int i = 0; i < Plan::kSubtiles; ++i) halves[i] = half(i * 16, 0) | half(i * 16, 1) << 16;
     });
   }
-  // Zeros the scales of tokens whose rows hide_values() has cleared.
-  KV_DEVICE void clear(const u32 (&cleared)[Plan::kSubtiles]) {
-    KV_UNROLL
-    for (int i = 0; i < Plan::kSubtiles; ++i) {
-      const u32 own = cleared[i] >> (lane() & ~3);
-      halves[i] &= (own & 1u ? 0u : 0xffffu) | (own & 2u ? 0u : 0xffff0000u);
-    }
+  // As hide() and no_numbers() of ValueScales. The lane's tokens are g and g + 8.
+  KV_DEVICE void hide(int sub, const u32 (&tokens)[2]) {
+    const int bit = lane() & ~3;
+    halves[sub] &= (tokens[0] >> bit & 1u ? 0u : 0xffffu) | (tokens[1] >> bit & 1u ? 0u : 0xffff0000u);
+  }
+  KV_DEVICE void no_numbers(int sub, u32 (&tokens)[2]) const {
+    const u32 both = no_numbers_of(halves[sub]);
+    tokens[0] = ballot((both & 0x8000u) != 0), tokens[1] = ballot((both & 0x80000000u) != 0);
   }
   KV_DEVICE bool fit(const ValueScales<Plan>& reference) const {  // as ValueScales
     return (~(reference.limit - largest_of_two()) & 0x80008000u) == 0;
@@ -242,13 +243,16 @@ struct TeamTiles {
       next = stage_at;
       if (needs_rescale) {
         if constexpr (kShowsAhead) sums.softmax = before;
-        if constexpr (Features::kMayHide && fits_by_scales<Plan>()) {
+        if constexpr (Features::kMayHide && hiding_of<Plan>() != Hiding::kFirst) {
           const int token = tile * kTile;
           if (any(!scales.fit(sums.value_scales)) &&
               warp_uniform(features.cuts(token, token + kTile - 1) || hides_by_score<Plan, Features>(x))) {
-            hide(x, scales, mine + stage_at);
-            if constexpr (!Plan::kScalesAreMatrices)
+            if constexpr (hiding_of<Plan>() == Hiding::kByScales) {
+              hide_scales<Plan>(x, scales);
+            } else {
+              hide(x, mine + stage_at);
               scales.load(mine + stage_at + K::kStageBytes, v_first_row, v_stride);
+            }
           }
         }
         rescale<Plan>(x, sums.softmax, sums.o);
@@ -310,17 +314,16 @@ struct TeamTiles {
     features.apply(x, loaded, token, sums.softmax);
     const bool cuts = features.cuts(token, token + kTile - 1);
     if (token + kTile > end || cuts) mask_scores<Plan>(x, features, token, end);
-    if constexpr (Features::kMayHide && !fits_by_scales<Plan>())
-      if (warp_uniform(cuts || hides_by_score<Plan, Features>(x))) hide(x, scales, staged);
+    if constexpr (Features::kMayHide && hiding_of<Plan>() == Hiding::kFirst)
+      if (warp_uniform(cuts || hides_by_score<Plan, Features>(x))) hide(x, staged);
     return largest_bits<Plan>(x) >= sums.softmax.rescales_at;
   }
 
   // Hides V of the warp's tile from rows that do not see it.
-  KV_DEVICE void hide(Scores<Plan> (&x)[Plan::kSubtiles], TokenScales<Plan>& scales, SharedAddress staged) const {
-    u32 cleared[Plan::kSubtiles], misalignment[Plan::kSubtiles][4];
+  KV_DEVICE void hide(Scores<Plan> (&x)[Plan::kSubtiles], SharedAddress staged) const {
+    u32 misalignment[Plan::kSubtiles][4];
     value_misalignments<V>(misalignment, v_first_row, v_stride);
-    hide_values<Plan>(cleared, x, staged + K::kStageBytes, 0, misalignment, v_first_row, v_stride);
-    if constexpr (Plan::kScalesAreMatrices) scales.clear(cleared);  // they were loaded beside those of K
+    hide_values<Plan>(x, staged + K::kStageBytes, 0, misalignment, v_first_row, v_stride);
   }
 
   // Shared-memory addresses of V and of the probabilities of a tile that a warp of the team has scored.

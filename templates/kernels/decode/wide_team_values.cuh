@@ -33,6 +33,21 @@ struct TokenScales<Plan> {
       });
     }
   }
+  // As hide() and no_numbers() of TokenScales.
+  KV_DEVICE void hide(int sub, const u32 (&tokens)[2]) {
+    most = 0;
+    KV_UNROLL
+    for (int i = 0; i < Plan::kSubtiles * 2; ++i) {
+      float& scale = scales[i / 2][i % 2];
+      if (i / 2 == sub && (tokens[i % 2] >> (lane() & ~3) & 1u)) scale = 0.f;
+      const u32 bits = bits_of(scale) & 0x7fffffffu;
+      most = bits < kInfinity ? larger_bits(most, bits) : most;
+    }
+  }
+  KV_DEVICE void no_numbers(int sub, u32 (&tokens)[2]) const {
+    KV_UNROLL
+    for (int half = 0; half < 2; ++half) tokens[half] = ballot((bits_of(scales[sub][half]) & kInfinity) == kInfinity);
+  }
   KV_DEVICE bool fit(const ValueScales<Plan>& reference) const { return reference.fit(most); }
   // The largest number of the whole team. Has a team barrier.
   KV_DEVICE u32 largest() const {

@@ -4,9 +4,6 @@
 //   O = 2^log2 x sum P (V / 2^log2)               scales of values, minima and elements, each divided in fp32
 //   O = 2^log2 x sum (P x scale / 2^log2) V       scales that multiply probabilities
 //
-// Scales and minima of fp16 leave its range together alone, so there 2^log2 begins at 1, and while it is 1 nothing is
-// divided.
-//
 // 2^log2 follows the largest number that the warp, or its team, has met, and is raised with it. So a value counts to
 // 2^-39 of the largest one. Sums of probabilities times V are fp32: the range ends at 2^96.
 // SPDX-License-Identifier: MIT
@@ -19,13 +16,7 @@ namespace kv {
 enum class Range {
   kGroupScales,  // scales that multiply probabilities
   kValueScales,  // scales that multiply values of at most kLargest, and minima
-  kHalfScales,   // such scales and minima, stored as fp16
   kElements      // bf16 or f32
-};
-// A section of kHalfScales whose scales and minima are divided.
-template <class S>
-struct Divided : S {
-  static constexpr bool kDivides = true;
 };
 
 constexpr u32 kInfinity = 0x7f800000u;  // bits of a float
@@ -61,9 +52,9 @@ template <class Plan>
 requires IsWide<typename Plan::V>
 struct ValueScales<Plan> {
   using V = typename Plan::V;
-  static constexpr int kLeast = V::kHasHalfScales ? 0 : -126, kMost = 126;
+  static constexpr int kLeast = -126, kMost = 126;
   int log2 = kLeast;
-  float inverse = float_of(u32(127 - kLeast) << 23);  // 2^-log2
+  float inverse = 0x1p126f;  // 2^-log2
 
   // Looks for the largest of the lane's numbers of kSubtiles x 16 tokens.
   KV_DEVICE void load(SharedAddress stage, int first, const u32 (&misalignment)[Plan::kSubtiles][4], Table) {
@@ -184,18 +175,6 @@ struct ValueScales<Plan> {
   template <class S, bool kSkipsNoNumbers>
   KV_DEVICE static u32 largest_scale(SharedAddress stage, int first, const u32 (&misalignment)[Plan::kSubtiles][4]) {
     u32 most = 0;
-    if constexpr (S::kRange == Range::kHalfScales) {
-      u32 minimum = 0;
-      const auto take = [](u32& of, u32 half) {
-        half &= 0x7fffu;
-        of = kSkipsNoNumbers && half >= 0x7c00u ? of : larger_bits(of, half);
-      };
-      for_each_scale<S>(stage, first, misalignment, [&](SharedAddress at, int i) {
-        take(most, S::scale_bits(at, i));
-        take(minimum, S::minimum_half(at, i));
-      });
-      return bits_of((f32_from_f16(most) * S::kLargest + f32_from_f16(minimum)) * (1.f / kMostValue)) & 0x7fffffffu;
-    }
     for_each_scale<S>(stage, first, misalignment, [&](SharedAddress at, [[maybe_unused]] int i) {
       if constexpr (S::kRange == Range::kValueScales)
         most = larger_magnitude<kSkipsNoNumbers>(
