@@ -377,6 +377,12 @@ void add_verify_verb(CLI::App& app, Cli& cli) {
       ->needs(matrix);
   kernel_option(*verifies, sweep.many_rows, "of the matrix: what attends in cases whose program has it")->needs(matrix);
   whole_number(verifies->add_option("--fuzz", sweep.fuzz, "N random specs and calls"), "N", 1, kMostFuzzed);
+  std::vector<std::string> classes = {"ordinary"};
+  for (int i = 0; i < kInputClasses; ++i) classes.emplace_back(to_string(InputClass(i)));
+  one_of(verifies->add_option("--inputs", sweep.inputs, "what inputs of random specs have, besides N(0, 1)"), classes)
+      ->delimiter(',')
+      ->needs("--fuzz")
+      ->default_str("all");
   whole_number(verifies->add_option("--seed", sweep.seed, "of the sample, or of the first random spec"), "S", 0,
                std::numeric_limits<long long>::max() - kMostFuzzed)
       ->capture_default_str();

@@ -214,6 +214,7 @@ std::string FuzzCase::text() const {
   text += fmt::format("# queries by {} gap {}, output by {} gap {}, features variant {}{}, new tokens as {}\n",
                       call.q.by_query ? "query" : "head", call.q.gap, call.out.by_query ? "query" : "head",
                       call.out.gap, variant, leaves_sinks ? ", sinks left out" : "", to_string(new_type));
+  if (!inputs.classes.empty()) text += fmt::format("# inputs: {}\n", inputs.text());
   if (!call.query_counts.empty()) text += fmt::format("# a ragged batch of {} queries\n", call.query_counts);
   if (call.queries > 0) text += fmt::format("# {} queries of each sequence\n", call.queries);
   return text;
@@ -224,7 +225,8 @@ std::vector<int> FuzzCase::query_counts(int query_length) const {
   return std::vector<int>(static_cast<std::size_t>(shape.sequences), call.queries > 0 ? call.queries : query_length);
 }
 
-FuzzCase fuzz_case(std::uint64_t seed, const Registry& registry, const std::vector<std::string>& archs) {
+FuzzCase fuzz_case(std::uint64_t seed, const Registry& registry, const std::vector<std::string>& archs,
+                   InputClasses classes) {
   // The seed is hashed. Otherwise the streams of two neighbouring seeds would be the same, shifted by one number.
   Uniform random(Uniform(seed).bits());
   Draw draw = draw_spec(random, registry);
@@ -250,6 +252,8 @@ FuzzCase fuzz_case(std::uint64_t seed, const Registry& registry, const std::vect
     result.limits.emplace_back("with padded heads");
   }
   result.toml = draw.toml();
+  Uniform inputs(Uniform(seed ^ 0xbb67ae85).bits());
+  result.inputs = draw_inputs(inputs).only(classes);
   return result;
 }
 
