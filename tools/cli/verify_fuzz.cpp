@@ -57,10 +57,7 @@ Result<int> verify_fuzz(const Cli& cli, const SweepArgs& args) {
   // The CPU back-end runs the text of any arch.
   const std::vector<std::string> archs =
       info.is_gpu ? std::vector<std::string>{} : std::vector<std::string>{"sm_80", "sm_90a"};
-  InputClasses classes = args.inputs.empty() ? InputClasses::all() : InputClasses{};
-  for (int i = 0; i < kInputClasses; ++i)
-    if (std::count(args.inputs.begin(), args.inputs.end(), to_string(InputClass(i))) > 0)
-      classes = classes.with(InputClass(i));
+  const InputClasses classes = args.inputs.empty() ? InputClasses::all() : classes_of(args.inputs);
   std::vector<FuzzCase> cases(args.fuzz);
   std::vector<FuzzOutcome> outcomes(args.fuzz);
   std::size_t done = 0;

@@ -277,9 +277,18 @@ Result<void> check_numbers(const FuzzCase& one, const Problem& problem, const Ke
   return {};
 }
 
-Result<void> run(const FuzzCase& one, const Ran& ran, const std::shared_ptr<Context>& context, FuzzOutcome& judged) {
-  const Problem& problem = ran.problem;
-  KV_TRY(harness, KernelHarness::make(context, ran.program, problem, one.shape));
+}  // namespace
+
+std::vector<ManyRows> ways_of(const ProgramSource& source, bool is_ragged) {
+  std::vector<ManyRows> ways{ManyRows::decode};
+  if (source.prefill_rows > 0) ways.push_back(ManyRows::prefill);
+  if (second_pass_of(source) && !is_ragged) ways.push_back(ManyRows::two_pass);
+  return ways;
+}
+
+Result<void> run_case(const FuzzCase& one, const Problem& problem, const std::shared_ptr<Program>& program,
+                      const std::shared_ptr<Context>& context, FuzzOutcome& judged) {
+  KV_TRY(harness, KernelHarness::make(context, program, problem, one.shape));
   Side sides[2];
   int key_exponent = 0;
   KV_CHECK(fill(harness, one, problem, sides, key_exponent));
@@ -301,14 +310,11 @@ Result<void> run(const FuzzCase& one, const Ran& ran, const std::shared_ptr<Cont
   KV_CHECK(overwrite_unseen(harness, one, problem, unseen, sides));
   for (std::size_t row = 0; row < unjudged.size(); ++row)
     if (one.inputs.classes.has(InputClass::partly_hidden) && unseen.sees_part[row]) unjudged[row] = true;
-  // Programs that have several kernels for many query rows are judged by each, in turn.
   KernelHarness::Call call = one.call;
-  std::vector<ManyRows> ways{ManyRows::decode};
-  if (ran.program->source().prefill_rows > 0) ways.push_back(ManyRows::prefill);
-  if (second_pass_of(ran.program->source()) && !is_ragged) ways.push_back(ManyRows::two_pass);
+  const std::vector<ManyRows> ways = ways_of(program->source(), is_ragged);
   call.many_rows = call.is_reference ? ManyRows::decode : ways[one.seed % ways.size()];
   KV_TRY(outcome, harness.attend(q, call));
-  KV_CHECK(check_report(one, ran, call.many_rows, outcome.report));
+  KV_CHECK(check_report(one, {problem, program}, call.many_rows, outcome.report));
   KV_CHECK(check_numbers(one, problem, harness, sides, q, unjudged, outcome, judged));
   for (const int s : {0, 1}) {
     if (!problem.append) break;
@@ -322,8 +328,6 @@ Result<void> run(const FuzzCase& one, const Ran& ran, const std::shared_ptr<Cont
   }
   return {};
 }
-
-}  // namespace
 
 FuzzOutcome run_fuzz(const FuzzCase& one, const Registry& registry, const std::shared_ptr<Context>& context) {
   FuzzOutcome outcome;
@@ -339,7 +343,7 @@ FuzzOutcome run_fuzz(const FuzzCase& one, const Registry& registry, const std::s
     outcome.reason = fmt::format("taken, where it should be refused: {}", fmt::join(one.refusals, " | "));
     return outcome;
   }
-  const auto done = run(one, *ran, context, outcome);
+  const auto done = run_case(one, ran->problem, ran->program, context, outcome);
   outcome.verdict = done ? FuzzVerdict::passed : FuzzVerdict::failed;
   if (done) return outcome;
   outcome.reason = done.error().message;
@@ -349,7 +353,7 @@ FuzzOutcome run_fuzz(const FuzzCase& one, const Registry& registry, const std::s
     FuzzCase other = one;
     other.inputs = one.inputs.only(classes);
     FuzzOutcome ignored;
-    return !run(other, *ran, context, ignored);
+    return !run_case(other, ran->problem, ran->program, context, ignored);
   };
   if (fails_with({})) outcome.guilty.emplace_back("ordinary");
   for (const InputClass part : one.inputs.classes.list())

@@ -24,6 +24,13 @@ struct FuzzOutcome {
   std::vector<std::string> guilty;
 };
 
+// Makes the call of a case with a program of the caller's; one.toml is not read. Programs that have several kernels for
+// many query rows are judged by one of them, which the case's seed decides: that of ways_of(...)[seed % size].
+Result<void> run_case(const FuzzCase& one, const Problem& problem, const std::shared_ptr<Program>& program,
+                      const std::shared_ptr<Context>& context, FuzzOutcome& judged);
+// What attends to many query rows in a program: decode first, then prefill in one and in two passes where it has them.
+std::vector<ManyRows> ways_of(const ProgramSource& source, bool is_ragged);
+
 FuzzOutcome run_fuzz(const FuzzCase& one, const Registry& registry, const std::shared_ptr<Context>& context);
 
 }  // namespace kvjit

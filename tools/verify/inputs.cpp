@@ -169,6 +169,40 @@ InputWish draw_inputs(Uniform& random) {
   return wish;
 }
 
+std::vector<InputWish> verified_inputs(InputClasses classes) {
+  std::vector<InputWish> wishes;
+  const auto add = [&](InputClasses some, const auto& change) {
+    InputWish wish;
+    wish.classes = some & classes;
+    change(wish);
+    if (!wish.classes.empty()) wishes.push_back(wish);
+  };
+  for (const Unseen unseen : {Unseen::nan, Unseen::infinite, Unseen::unmapped})
+    add({InputClass::hidden}, [&](InputWish& wish) { wish.unseen = unseen; });
+  add({InputClass::partly_hidden}, [](InputWish&) {});
+  add({InputClass::freed_pages}, [](InputWish&) {});
+  for (const int side : {0, 1})
+    for (const Numbers numbers : {Numbers::wide, Numbers::tiny, Numbers::outliers, Numbers::offset, Numbers::zeros})
+      add({side == 0 ? InputClass::keys : InputClass::values}, [&](InputWish& wish) {
+        wish.numbers[side] = numbers;
+        wish.place[side] = 0.97;
+      });
+  add({InputClass::uneven_rows}, [](InputWish& wish) { wish.row_factor = 1e4; });
+  add({InputClass::bad_rows}, [](InputWish& wish) {
+    wish.bad = std::numeric_limits<float>::infinity();
+    wish.is_all_bad = true;
+  });
+  add({InputClass::sinks}, [](InputWish&) {});
+  return wishes;
+}
+
+InputClasses classes_of(const std::vector<std::string>& names) {
+  InputClasses classes;
+  for (const InputClass one : InputClasses::all().list())
+    if (std::find(names.begin(), names.end(), to_string(one)) != names.end()) classes = classes.with(one);
+  return classes;
+}
+
 int exponent_of(const InputWish& wish, int side, const Format& format, int dim, const InputBounds& bounds) {
   const Numbers numbers = wish.numbers[side];
   if (numbers != Numbers::wide && numbers != Numbers::tiny) return 0;
