@@ -1,7 +1,7 @@
 // The verb verify: runs every kernel of every spec on seeded random numbers and judges it by attention in double
 // precision over the cache decoded by the reference codec, never by another kernel. verify_one checks one spec: the
-// bytes that quantize stores, the numbers that dequantize returns, and attention over lengths around a tile. --matrix
-// and --fuzz are in verify_ggml.cpp and verify_fuzz.cpp.
+// bytes that quantize stores, the numbers that dequantize returns, attention over lengths around a tile, and inputs
+// that bite (tools/verify/inputs.hpp). --matrix and --fuzz are in verify_ggml.cpp and verify_fuzz.cpp.
 // SPDX-License-Identifier: MIT
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -23,6 +23,7 @@
 #include "tools/verify/harness.hpp"
 #include "tools/verify/judge.hpp"
 #include "tools/verify/measure.hpp"
+#include "tools/verify/verify_inputs.hpp"
 #include "tools/verify/verify_pages.hpp"
 
 namespace kvjit {
@@ -112,7 +113,7 @@ std::vector<float> fronts(const std::vector<float>& rows, int dim, int count) {
 }
 
 // longest: one more length besides those around a tile; 0: none.
-Result<Verdict> verify_one(const Spec& spec, int longest, const Registry& registry,
+Result<Verdict> verify_one(const Spec& spec, int longest, InputClasses classes, const Registry& registry,
                            const std::shared_ptr<Context>& context) {
   KV_TRY(ready, make_ready(spec, registry, context));
   const Problem& problem = ready.problem;
@@ -240,6 +241,10 @@ Result<Verdict> verify_one(const Spec& spec, int longest, const Registry& regist
     verdict.attention = std::isnan(pages.worst) ? pages.worst : std::max(verdict.attention, pages.worst);
     verdict.require(pages.failure.empty(), pages.failure);
   }
+  if (!problem.features.has_hook()) {  // a hook has no oracle
+    KV_TRY(failure, verify_inputs(context, ready.program, problem, classes));
+    verdict.require(failure.empty(), failure);
+  }
   return verdict;
 }
 
@@ -329,9 +334,10 @@ Result<int> verify(const Cli& cli, const VerifyArgs& args) {
   };
   Verification all;
   std::vector<Result<Verdict>> verdicts(tasks.size(), fail(Code::cancelled, "not verified"));
+  const InputClasses classes = sweep.inputs.empty() ? kStoodClasses : classes_of(sweep.inputs);
   const auto judge = [&, &registry = registry, &context = context](std::size_t i) {
     const Task& task = tasks[i];
-    verdicts[i] = task.spec ? verify_one(*task.spec, static_cast<int>(args.tokens), registry, context)
+    verdicts[i] = task.spec ? verify_one(*task.spec, static_cast<int>(args.tokens), classes, registry, context)
                             : Result<Verdict>(tl::unexpected(task.spec.error()));
     return verdicts[i] || !Interrupts::is_requested();  // Ctrl-C ends the compiler too, which is no failure
   };
@@ -377,6 +383,12 @@ void add_verify_verb(CLI::App& app, Cli& cli) {
       ->needs(matrix);
   kernel_option(*verifies, sweep.many_rows, "of the matrix: what attends in cases whose program has it")->needs(matrix);
   whole_number(verifies->add_option("--fuzz", sweep.fuzz, "N random specs and calls"), "N", 1, kMostFuzzed);
+  std::vector<std::string> classes = {"ordinary"};
+  for (int i = 0; i < kInputClasses; ++i) classes.emplace_back(to_string(InputClass(i)));
+  one_of(verifies->add_option("--inputs", sweep.inputs, "classes of inputs besides N(0, 1)"), classes)
+      ->delimiter(',')
+      ->excludes(matrix)
+      ->default_str("all of random specs");
   whole_number(verifies->add_option("--seed", sweep.seed, "of the sample, or of the first random spec"), "S", 0,
                std::numeric_limits<long long>::max() - kMostFuzzed)
       ->capture_default_str();

@@ -2,6 +2,7 @@
 // fails is printed as TOML, ready to be pasted into a file.
 // SPDX-License-Identifier: MIT
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <chrono>
@@ -56,12 +57,13 @@ Result<int> verify_fuzz(const Cli& cli, const SweepArgs& args) {
   // The CPU back-end runs the text of any arch.
   const std::vector<std::string> archs =
       info.is_gpu ? std::vector<std::string>{} : std::vector<std::string>{"sm_80", "sm_90a"};
+  const InputClasses classes = args.inputs.empty() ? InputClasses::all() : classes_of(args.inputs);
   std::vector<FuzzCase> cases(args.fuzz);
   std::vector<FuzzOutcome> outcomes(args.fuzz);
   std::size_t done = 0;
   const auto begin = std::chrono::steady_clock::now();
   const auto run = [&, &registry = registry, &context = context](std::size_t i) {
-    cases[i] = fuzz_case(args.seed + i, registry, archs);
+    cases[i] = fuzz_case(args.seed + i, registry, archs, classes);
     if (args.fuzz == 1) cli.talk("\n" + cases[i].text());  // printed before the run, which may not return
     outcomes[i] = run_fuzz(cases[i], registry, context);
     // Ctrl-C ends the compiler too, which is no failure.
@@ -84,6 +86,7 @@ Result<int> verify_fuzz(const Cli& cli, const SweepArgs& args) {
   std::map<std::size_t, Count> by_kind;
   Count total;
   int by_rounding = 0;
+  std::map<std::string, int> by_class;  // failures of which a class of inputs alone is enough
   std::vector<std::vector<std::string>> lines;
   std::string failed;
   Json results = Json::array();
@@ -102,10 +105,15 @@ Result<int> verify_fuzz(const Cli& cli, const SweepArgs& args) {
     if (cases.size() <= kMostLines || outcome.verdict == FuzzVerdict::failed)
       lines.push_back({name_of(outcome.verdict), fmt::format("seed {}", one.seed),
                        is_ok ? fmt::format("{:.1e}", outcome.error) : "-", is_ok ? outcome.program : outcome.reason});
-    if (outcome.verdict == FuzzVerdict::failed) failed += fmt::format("\n{}# {}\n", one.text(), outcome.reason);
+    if (outcome.verdict == FuzzVerdict::failed) {
+      failed += fmt::format("\n{}# {}\n", one.text(), outcome.reason);
+      if (!outcome.guilty.empty()) failed += fmt::format("# fails by: {}\n", fmt::join(outcome.guilty, ", "));
+      for (const std::string& guilty : outcome.guilty) ++by_class[guilty];
+    }
     Json result = {{"seed", one.seed}, {"verdict", name_of(outcome.verdict)}, {"program", outcome.program}};
     if (is_ok) result.update({{"error", outcome.error}, {"by_rounding", outcome.is_by_rounding}});
     if (!is_ok) result.update({{"reason", outcome.reason}, {"spec", one.text()}});
+    if (outcome.verdict == FuzzVerdict::failed) result["fails_by"] = outcome.guilty;
     results.push_back(result);
   }
   std::vector<std::vector<std::string>> rows;
@@ -117,6 +125,7 @@ Result<int> verify_fuzz(const Cli& cli, const SweepArgs& args) {
   row("all", total);
   std::string text = lines.empty() ? "" : table_text({"", "spec", "error", ""}, lines) + "\n";
   text += table_text({"with", "specs", "passed", "refused", "failed", "worst error"}, rows);
+  for (const auto& [name, count] : by_class) text += fmt::format("{} fail by {} inputs\n", count, name);
   text += fmt::format(
       "{} random specs from seed {} on in {:.0f} s on {}; refused: by the rules that say so; {} passed above the "
       "limit: "

@@ -129,6 +129,33 @@ void draw_queries(FuzzCase& result, const Draw& draw, Uniform& random) {
   if (*std::max_element(call.query_counts.begin(), call.query_counts.end()) == 0) call.query_counts[0] = 1;
 }
 
+// Whether a format holds numbers beyond the range of f16.
+bool is_wide(const Format& format) {
+  const bool has_wide_scale = format.has_scale() && format.scale.type != ScaleType::f16 &&
+                              format.scale.type != ScaleType::e4m3 && format.scale.type != ScaleType::ue4m3;
+  return !format.has_segments() && !format.is_transformed() &&
+         (has_wide_scale || format.has_tensor_scale() ||
+          (format.codes().kind == CodeKind::plain && format.codes().element != Element::f16));
+}
+
+// Gives a spec formats beyond the range of f16, and queries and outputs that hold such numbers. Few of all formats are
+// wide, and faults of range are in these.
+void draw_wide(Draw& draw, Uniform& random, const Registry& registry) {
+  std::vector<const Format*> wide;
+  for (const auto& [name, format] : registry.formats())
+    if (is_wide(format)) wide.push_back(&format);
+  for (SideWish* side : {&draw.k, &draw.v}) {
+    if (random.once_in(3)) continue;
+    SideWish other = *side;
+    other.named = random.one_of(wide);
+    other.block = other.named->block;
+    other.toml = fmt::format("format = \"{}\"\n", other.named->name);
+    if (is_storable(other, registry) && (side == &draw.k || !is_too_wide(other, registry))) *side = other;
+  }
+  const std::vector<std::string> types = {"bf16", "f32"};
+  draw.q_type = random.one_of(types), draw.out_type = random.one_of(types);
+}
+
 // A length in tokens. Half of the lengths are next to a multiple of a tile, a page or a block of a mask.
 int length(Uniform& random) {
   const int near = random.one_of<int>({0, 16, 32, 64, 128, 256, 512}) + random.below(3) - 1;
@@ -214,6 +241,7 @@ std::string FuzzCase::text() const {
   text += fmt::format("# queries by {} gap {}, output by {} gap {}, features variant {}{}, new tokens as {}\n",
                       call.q.by_query ? "query" : "head", call.q.gap, call.out.by_query ? "query" : "head",
                       call.out.gap, variant, leaves_sinks ? ", sinks left out" : "", to_string(new_type));
+  if (!inputs.classes.empty()) text += fmt::format("# inputs: {}\n", inputs.text());
   if (!call.query_counts.empty()) text += fmt::format("# a ragged batch of {} queries\n", call.query_counts);
   if (call.queries > 0) text += fmt::format("# {} queries of each sequence\n", call.queries);
   return text;
@@ -224,10 +252,13 @@ std::vector<int> FuzzCase::query_counts(int query_length) const {
   return std::vector<int>(static_cast<std::size_t>(shape.sequences), call.queries > 0 ? call.queries : query_length);
 }
 
-FuzzCase fuzz_case(std::uint64_t seed, const Registry& registry, const std::vector<std::string>& archs) {
+FuzzCase fuzz_case(std::uint64_t seed, const Registry& registry, const std::vector<std::string>& archs,
+                   InputClasses classes) {
   // The seed is hashed. Otherwise the streams of two neighbouring seeds would be the same, shifted by one number.
   Uniform random(Uniform(seed).bits());
   Draw draw = draw_spec(random, registry);
+  if (!classes.empty())
+    if (Uniform wide(Uniform(seed ^ 0x3c6ef372).bits()); wide.once_in(3)) draw_wide(draw, wide, registry);
   // Token-major heads were added later. Their separate stream leaves the specs of all other seeds unchanged.
   Uniform apart(Uniform(~seed).bits());
   if (apart.once_in(10)) draw_token_heads(draw, apart, registry);
@@ -250,6 +281,8 @@ FuzzCase fuzz_case(std::uint64_t seed, const Registry& registry, const std::vect
     result.limits.emplace_back("with padded heads");
   }
   result.toml = draw.toml();
+  Uniform inputs(Uniform(seed ^ 0xbb67ae85).bits());
+  result.inputs = draw_inputs(inputs).only(classes);
   return result;
 }
 

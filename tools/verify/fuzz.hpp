@@ -9,6 +9,7 @@
 
 #include "generator/catalogue/registry.hpp"
 #include "tools/verify/harness.hpp"
+#include "tools/verify/inputs.hpp"
 
 namespace kvjit {
 
@@ -27,6 +28,7 @@ struct FuzzCase {
   bool writes_on_device = false;    // the cache comes from the quantize kernels, not from the reference codec
   float tensor_scale[2] = {1, 1};   // tensor scales of K and V
   Element new_type = Element::f16;  // type of the rows to append
+  InputWish inputs;                 // numbers, and what stands in memory that no query sees
 
   std::vector<int> lengths() const;  // tokens of each sequence
   // Queries of each sequence; of programs with a fixed number, query_length.
@@ -36,7 +38,9 @@ struct FuzzCase {
   std::string text() const;
 };
 
-// Draws the case of a seed. The spec names one arch of `archs`, or none if the list is empty.
-FuzzCase fuzz_case(std::uint64_t seed, const Registry& registry, const std::vector<std::string>& archs = {});
+// Draws the case of a seed. The spec names one arch of `archs`, or none if the list is empty. classes: what the case
+// may have of the inputs that its seed draws; none: N(0, 1) and 0xFF, as in every spec's test.
+FuzzCase fuzz_case(std::uint64_t seed, const Registry& registry, const std::vector<std::string>& archs = {},
+                   InputClasses classes = {});
 
 }  // namespace kvjit

@@ -11,6 +11,8 @@
 #include <numeric>
 
 #include "tools/verify/harness_data.hpp"
+#include "tools/verify/uniform.hpp"
+#include "tools/verify/unmapped.hpp"
 
 namespace kvjit {
 
@@ -289,11 +291,33 @@ Result<void> KernelHarness::finish() const {
 Result<kv::PageTable> KernelHarness::upload_table(int side, const std::vector<int>& lengths, Buffer& buffer) const {
   const PageDeal& pages = pages_[side];
   if (pages.page_tokens == 0) return kv::PageTable{};
-  const std::vector<int> table = pages.table(lengths);
+  std::vector<int> table = pages.table(lengths);
+  if (!lengths.empty())  // of attention; quantize needs the pages
+    for (const auto& [index, entry] : freed_[side]) table[index] = entry;
   KV_TRY(uploaded_table, uploaded(context_->backend(),
                                   {reinterpret_cast<const std::uint8_t*>(table.data()), table.size() * sizeof(int)}));
   buffer = std::move(uploaded_table);
   return kv::PageTable{static_cast<const int*>(device_data(buffer.pointer())), pages.row_stride()};
+}
+
+void KernelHarness::free_pages(int side, const std::vector<bool>& freed, std::uint64_t seed) {
+  // 2^40 bytes from the pool is an address without memory, and no number wraps on the way.
+  constexpr long long kFar = 1ll << 40;
+  freed_[side].clear();
+  const PageDeal& pages = pages_[side];
+  if (pages.page_tokens == 0) return;
+  const long long page_bytes = std::max(geometry_[side].strides.codes_sequence_stride, kv::i64{1});
+  std::vector<bool> is_used(static_cast<std::size_t>(pages.pool));
+  for (std::size_t i = 0; i < pages.entries.size(); ++i)
+    if (static_cast<long long>(i) % pages.row_stride() < pages.each)
+      is_used[static_cast<std::size_t>(pages.entries[i])] = true;
+  const auto unused = static_cast<int>(std::find(is_used.begin(), is_used.end(), false) - is_used.begin());
+  const int far = static_cast<int>(std::min(kFar / page_bytes, 1'000'000ll));
+  Uniform random(seed);
+  for (std::size_t i = 0; i < freed.size(); ++i)
+    if (freed[i])
+      freed_[side][i / static_cast<std::size_t>(pages.each) * static_cast<std::size_t>(pages.row_stride()) +
+                   i % static_cast<std::size_t>(pages.each)] = random.one_of<int>({unused, -1, far, -far});
 }
 
 Result<std::vector<float>> KernelHarness::dequantize(int side, bool rotated, Element type) const {
@@ -427,10 +451,26 @@ Result<KernelHarness::Launch> KernelHarness::prepare(std::span<const float> q_of
 Result<KernelHarness::Outcome> KernelHarness::attend(std::span<const float> q, const Call& call) const {
   KV_TRY(launch, prepare(q, call));
   Outcome outcome;
-  KV_TRY(report, call.is_reference ? program_->reference(launch.call, launch.workspace.pointer(), nullptr)
-                                   : program_->attention(launch.call, launch.workspace.pointer(), nullptr));
-  outcome.report = report;
-  KV_CHECK(finish());
+  const auto run = [&]() -> Result<LaunchReport> {
+    KV_TRY(report, call.is_reference ? program_->reference(launch.call, launch.workspace.pointer(), nullptr)
+                                     : program_->attention(launch.call, launch.workspace.pointer(), nullptr));
+    KV_CHECK(finish());
+    return report;
+  };
+  if (context_->backend()->info().is_gpu) {
+    KV_TRY(report, run());
+    outcome.report = report;
+  } else {
+    const Unmapped unmapped(unmapped_ranges());
+    const auto report = run();
+    if (Unmapped::count() > 0)
+      return fail(Code::differs,
+                  fmt::format("{} pages were touched that no query sees, or that are no memory; the "
+                              "first address is {} bytes from K's cache",
+                              Unmapped::count(), static_cast<std::int64_t>(Unmapped::first() - memory(0, 0))));
+    KV_CHECK(report);
+    outcome.report = *report;
+  }
   Backend& backend = *context_->backend();
   KV_CHECK(launch.out.check(backend, "the output"));
   KV_CHECK(launch.lse.check(backend, "lse"));

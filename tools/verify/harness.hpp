@@ -6,8 +6,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "generator/resolve/problem.hpp"
@@ -75,6 +77,13 @@ class KernelHarness {
   void set_features(FeatureInputs inputs) { features_ = std::move(inputs); }
   const FeatureInputs& features() const { return features_; }
 
+  // Pages of a side, [sequence][page of the sequence], whose entries of the page table lead anywhere in every call from
+  // now on: to a page of 0xFF, ahead of the pool, or far behind it. `seed` decides which.
+  void free_pages(int side, const std::vector<bool>& freed, std::uint64_t seed);
+  // Rows, in the order of rows(), whose memory calls of attend must not touch from now on. The CPU back-end takes away
+  // the pages that hold no other row, and attend fails if one is touched, or memory that is not there.
+  void set_unmapped(int side, std::vector<bool> rows) { unmapped_[side] = std::move(rows); }
+
   struct Call {
     int tokens = 0;             // tokens of every sequence; 0: the capacity
     std::vector<int> lengths;   // tokens of each sequence, passed in device memory; empty: `tokens` for all
@@ -126,6 +135,8 @@ class KernelHarness {
   // Offsets of the codes and the scales of a row in the side's memory.
   std::pair<long long, long long> row_place(int side, long long sequence, long long head, long long token) const;
   Result<void> fill_pages(int side, std::span<const std::uint8_t> rows, long long count);
+  // The bytes of the device that belong to no row but the unmapped ones.
+  std::vector<std::pair<DevicePointer, DevicePointer>> unmapped_ranges() const;
   CheckBounds bounds() const;
   // Waits for the device. Fails if the record of a checked program reports an error.
   Result<void> finish() const;
@@ -166,6 +177,8 @@ class KernelHarness {
   std::vector<float> new_tokens_[2];        // rows of K and V that an append program stores
   Element new_tokens_type_ = Element::f32;  // element type of both
   FeatureInputs features_;
+  std::vector<bool> unmapped_[2];
+  std::map<std::size_t, int> freed_[2];  // entries of the page tables that differ, by their index
 };
 
 // Rows of `dim` values of a ragged batch: from [q_heads][queries of all sequences] to [q_heads][its queries] of each

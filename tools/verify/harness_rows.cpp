@@ -100,6 +100,29 @@ Result<void> KernelHarness::set_rows(int side, std::span<const std::uint8_t> row
   return context_->backend()->copy_to_device(this->memory(0, side), memory.data(), memory.size());
 }
 
+std::vector<std::pair<DevicePointer, DevicePointer>> KernelHarness::unmapped_ranges() const {
+  constexpr std::size_t kChunk = 16;  // bytes; a read of a row may take its whole chunks
+  std::vector<std::pair<DevicePointer, DevicePointer>> ranges;
+  const int sides = values_at_ == 0 ? 1 : 2;  // V may be in K's rows
+  for (int side = 0; side < sides; ++side) {
+    if (unmapped_[side].empty()) continue;
+    const DevicePointer begin = memory(0, side), end = side + 1 < sides ? memory(0, 1) : memory(0) + copy_bytes_;
+    std::vector<bool> is_kept((end - begin + kChunk - 1) / kChunk);
+    for_each_field(side, [&](const Field& field, long long at, long long row) {
+      if (unmapped_[side][static_cast<std::size_t>(row / info(side).row_bytes)]) return;
+      const auto first = static_cast<std::size_t>(at), bytes = static_cast<std::size_t>(std::max(field.bytes, 1));
+      for (std::size_t chunk = first / kChunk; chunk <= (first + bytes - 1) / kChunk; ++chunk) is_kept[chunk] = true;
+    });
+    for (std::size_t chunk = 0; chunk < is_kept.size();) {
+      const auto first = chunk;
+      while (chunk < is_kept.size() && !is_kept[chunk]) ++chunk;
+      if (chunk > first) ranges.push_back({begin + first * kChunk, std::min(begin + chunk * kChunk, end)});
+      while (chunk < is_kept.size() && is_kept[chunk]) ++chunk;
+    }
+  }
+  return ranges;
+}
+
 Result<void> KernelHarness::fill(int side, std::span<const std::uint8_t> rows) {
   const SideInfo& stored = info(side);
   const long long count = static_cast<long long>(rows.size()) / stored.row_bytes;

@@ -17,6 +17,10 @@ constexpr double kernel_limit(Element out_type) {
   return kMaxKernelError + (out_type == Element::bf16 ? 0x1p-9 : out_type == Element::f16 ? 0x1p-11 : 0);
 }
 
+// Rounding error of an output far below 1: half of the smallest number of out_type. Those of bf16 and f32 are below any
+// number of the tests.
+constexpr double least_error(Element out_type) { return out_type == Element::f16 ? 0x1p-25 : 0; }
+
 // An error above the limit passes up to this many standard deviations of rounding queries and keys to f16
 // (rounding_deviation).
 constexpr double kRoundingDeviations = 3;

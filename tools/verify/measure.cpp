@@ -26,15 +26,17 @@ double dot(const double* a, const double* b, std::size_t count) {
 }
 
 // Computes the softmax of every query row that sees a token or has a sink. Calls visit(row, first row of its head in K
-// and V, weight of each token, lse).
+// and V, weight of each token, lse). chosen: only these rows; null: all.
 template <class Visit>
-void for_each_softmax(const ExactShape& shape, std::span<const double> q, std::span<const double> k, Visit visit) {
+void for_each_softmax(const ExactShape& shape, std::span<const double> q, std::span<const double> k, Visit visit,
+                      const std::vector<bool>* chosen = nullptr) {
   const auto dim = static_cast<std::size_t>(shape.head_dim);
   const auto capacity = static_cast<std::size_t>(shape.capacity ? shape.capacity : shape.tokens);
   const double scale = shape.scale != 0 ? shape.scale : 1 / std::sqrt(static_cast<double>(dim));
   std::vector<double> p;
   const std::size_t rows = q.size() / dim, queries = static_cast<std::size_t>(shape.query_length);
   for (std::size_t row = 0; row < rows; ++row) {
+    if (chosen && !(*chosen)[row]) continue;
     const std::size_t first = row / queries / static_cast<std::size_t>(shape.q_heads_per_kv) * capacity;
     const auto query = static_cast<long long>(row % queries);
     const bool is_cut = shape.causal && !shape.rule;
@@ -116,6 +118,51 @@ double rounding_deviation(const ExactShape& shape, std::span<const double> q, st
   return norm == 0 ? 0 : std::sqrt(error / norm);
 }
 
+std::vector<RowAllowance> row_allowances(const ExactShape& shape, double sparse_v, std::span<const double> q,
+                                         std::span<const double> k, std::span<const double> v,
+                                         std::span<const double> exact, const std::vector<bool>& rows) {
+  constexpr double kDeviations = 3, kMostExponent = 60, kHalfVariance = 0x1p-24, kLeastWeight = 0x1p-25;
+  constexpr double kSmallMove = 0.3;  // of a score; above, the exponential is taken
+  const auto dim = static_cast<std::size_t>(shape.head_dim), width = static_cast<std::size_t>(shape.value_dim());
+  const double scale = shape.scale != 0 ? shape.scale : 1 / std::sqrt(static_cast<double>(dim));
+  std::vector<RowAllowance> all(rows.size());
+  std::vector<double> moves, sizes, distances;
+  const auto visit = [&](std::size_t row, std::size_t first, const std::vector<double>& p, double) {
+    const double* const query = &q[row * dim];
+    const double largest = p.empty() ? 0 : *std::max_element(p.begin(), p.end());
+    double sparse = 0, linear = 0, products = 0, sum = 0, largest_move = 0;
+    moves.assign(p.size(), 0), sizes.assign(p.size(), 0), distances.assign(p.size(), 0);
+    for (std::size_t t = 0; t < p.size(); ++t) {
+      if (p[t] == 0) continue;
+      const double *const key = &k[(first + t) * dim], *const value = &v[(first + t) * width];
+      double product = 0, square = 0, away = 0;
+      for (std::size_t i = 0; i < dim; ++i) product += query[i] * query[i] * key[i] * key[i];
+      // In the rotated domain all channels contribute about equally to the sum.
+      product = std::max(product, dot(query, query, dim) * dot(key, key, dim) / static_cast<double>(dim));
+      for (std::size_t c = 0; c < width; ++c) {
+        const double off = value[c] - exact[row * width + c];
+        square += value[c] * value[c], away += off * off;
+      }
+      moves[t] = kDeviations * std::sqrt(2 * kHalfVariance * product) * scale;
+      sizes[t] = std::sqrt(square), distances[t] = std::sqrt(away);
+      largest_move = std::max(largest_move, moves[t]);
+      linear += p[t] * p[t] * away * moves[t] * moves[t];
+      products += kDeviations * kDeviations * 2 * kHalfVariance * p[t] * p[t] * square;
+      sum += square;
+      if (p[t] < sparse_v * largest) sparse += p[t] * sizes[t];
+    }
+    double moved = std::sqrt(linear);
+    if (largest_move > kSmallMove) {
+      moved = 0;
+      for (std::size_t t = 0; t < p.size(); ++t)
+        moved += std::min(p[t] * std::expm1(std::min(moves[t] + largest_move, kMostExponent)), 1.0) * distances[t];
+    }
+    all[row] = {sparse, moved + std::sqrt(products) + kLeastWeight * largest * std::sqrt(sum)};
+  };
+  for_each_softmax(shape, q, k, visit, &rows);
+  return all;
+}
+
 std::vector<double> largest_scores(const ExactShape& shape, std::span<const double> q, std::span<const double> k) {
   const auto dim = static_cast<std::size_t>(shape.head_dim);
   const auto capacity = static_cast<std::size_t>(shape.capacity > 0 ? shape.capacity : shape.tokens),
@@ -131,6 +178,22 @@ std::vector<double> largest_scores(const ExactShape& shape, std::span<const doub
       all.push_back(std::sqrt(square(&q[(head * head_rows + i) * dim])) * std::sqrt(longest) * scale);
   }
   return all;
+}
+
+std::vector<double> row_errors(std::span<const float> a, std::span<const double> b, std::size_t width) {
+  std::vector<double> errors;
+  for (std::size_t at = 0; at < b.size(); at += width) {
+    double square = 0;
+    for (std::size_t i = at; i < at + width; ++i) square += (a[i] - b[i]) * (a[i] - b[i]);
+    errors.push_back(std::sqrt(square));
+  }
+  return errors;
+}
+
+std::vector<double> row_norms(std::span<const double> b, std::size_t width) {
+  std::vector<double> norms;
+  for (std::size_t at = 0; at < b.size(); at += width) norms.push_back(std::sqrt(dot(&b[at], &b[at], width)));
+  return norms;
 }
 
 Difference difference(std::span<const float> a, std::span<const double> b, int dim) {

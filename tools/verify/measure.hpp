@@ -47,6 +47,18 @@ double sparse_bound(const ExactShape& shape, double sparse_v, std::span<const do
 double rounding_deviation(const ExactShape& shape, std::span<const double> q, std::span<const double> k,
                           std::span<const double> v, std::span<const double> exact);
 
+// What the error of one query row may be, in the units of the output.
+struct RowAllowance {
+  double sparse = 0;    // by sparse_v, as sparse_bound has it
+  double rounding = 0;  // three standard deviations of rounding queries, keys, values and weights to f16
+};
+// Allowances of the rows of a set. Rounding is to first order where it moves scores by little, as rounding_deviation
+// has it. Where it moves scores by more, every weight may change by the exponential of that. Weights below the least
+// normal number of f16 have its absolute error.
+std::vector<RowAllowance> row_allowances(const ExactShape& shape, double sparse_v, std::span<const double> q,
+                                         std::span<const double> k, std::span<const double> v,
+                                         std::span<const double> exact, const std::vector<bool>& rows);
+
 // Upper bound of the scores of each query row: |q| times the largest |k|, times the scale. Rounding q or k to f16 moves
 // a score, and with it lse, by up to 2^-11 of the bound.
 std::vector<double> largest_scores(const ExactShape& shape, std::span<const double> q, std::span<const double> k);
@@ -57,6 +69,10 @@ struct Difference {
 };
 // The distance of a from b, two arrays of rows of `dim` numbers.
 Difference difference(std::span<const float> a, std::span<const double> b, int dim);
+
+// |a - b| and |b| of each row of `width` numbers.
+std::vector<double> row_errors(std::span<const float> a, std::span<const double> b, std::size_t width);
+std::vector<double> row_norms(std::span<const double> b, std::size_t width);
 
 // Bytes in which two arrays of stored rows differ, counted separately for codes and scales. Padding is not compared.
 // Signs of a residual that no decoder reads are not compared either: the sign of the value that sets an amax scale

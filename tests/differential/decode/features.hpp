@@ -2,8 +2,13 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "tests/differential/harness.hpp"
+#include "tools/verify/unseen.hpp"
 
 namespace kvjit::test {
+
+// Whether tokens that no query of a call sees are NaN in K and V. Kernels that multiply hidden values by 0 do not stand
+// this.
+constexpr bool kHiddenTokensAreNan = false;
 
 struct FeatureCase {
   std::string k, v, keys;  // formats; `keys`: more lines of [attention]
@@ -89,6 +94,7 @@ class FeatureJudge {
 
   Result<KernelHarness::Outcome> try_attend(const std::vector<int>& lengths, int blocks, bool is_reference = false) {
     harness_.set_features(inputs);
+    if (kHiddenTokensAreNan) hide_unseen(lengths);
     KernelHarness::Call call{0, lengths, blocks, is_reference};
     call.many_rows = many_rows;
     return harness_.attend(q_, call);
@@ -186,6 +192,27 @@ class FeatureJudge {
         return true;
     }
     return false;
+  }
+  // Stores NaN in the rows of tokens that no query of their KV head sees, and the numbers of the cache in the others.
+  void hide_unseen(const std::vector<int>& lengths) {
+    const int group = problem_.q_heads_per_kv;
+    const auto is_seen = [&](int s, int kv_head, int token) {
+      for (int row = 0; row < group * problem_.query_length; ++row)
+        if (added(s, kv_head * group + row / problem_.query_length, row % problem_.query_length, token,
+                  lengths[std::size_t(s)]) != -kInfinity)
+          return true;
+      return false;
+    };
+    for (const int side : {0, 1}) {
+      std::vector<std::uint8_t> rows = cache(side).rows;
+      const auto nan = unseen_row(side == 0 ? problem_.k : problem_.v, problem_.head_dim, Unseen::nan);
+      auto row = rows.begin();
+      for (int s = 0; s < shape_.sequences; ++s)
+        for (int head = 0; head < shape_.kv_heads; ++head)
+          for (int t = 0; t < int(shape_.tokens); ++t, row += std::ptrdiff_t(nan.size()))
+            if (t >= lengths[std::size_t(s)] || !is_seen(s, head, t)) std::copy(nan.begin(), nan.end(), row);
+      must(harness_.set_rows(side, rows));
+    }
   }
   double added(int sequence, int head, int query, int token, int length) const {
     const FeatureSet& set = problem_.features;

@@ -22,7 +22,7 @@ TEST_CASE("random specs have the answers of attention in double") {
   std::vector<FuzzCase> cases(kSeeds);
   std::vector<FuzzOutcome> outcomes(kSeeds);
   in_parallel(kSeeds, kThreads, [&](std::size_t i) {
-    cases[i] = fuzz_case(kFirstSeed + i, registry(), {"sm_80", "sm_90a"});
+    cases[i] = fuzz_case(kFirstSeed + i, registry(), {"sm_80", "sm_90a"}, kStoodClasses);
     outcomes[i] = run_fuzz(cases[i], registry(), context);
   });
   std::size_t passed = 0;
