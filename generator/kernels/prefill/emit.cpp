@@ -35,6 +35,7 @@ Source emit_prefill(const PrefillPlan& plan, const Registry& registry) {
     feature_fragments(w, plan.features, plan.causal, plan.query_length);
     w.fragment("kernels/prefill/features.cuh");
   }
+  if (plan.hides_tokens()) w.fragment("kernels/prefill/hidden_values.cuh");
   if (plan.varlen) w.fragment("kernels/prefill/varlen.cuh");
   if (plan.over_context_chunks) w.fragment("kernels/prefill/context_chunks.cuh");
   const bool is_paged = plan.page_tokens > 0;
@@ -86,6 +87,9 @@ Source emit_prefill(const PrefillPlan& plan, const Registry& registry) {
   w.line("  static constexpr bool kSharesRows = {}, kAlternates = {};  // both consumers have the same query rows",
          flag(plan.shares_rows), flag(plan.alternates));
   w.line("  static constexpr int kPostsAt = {};", plan.posts_at);
+  if (plan.hides_tokens())
+    w.line("  static constexpr int kClearedAt = {};\n  static constexpr bool kHidesFirst = {}, kHidesByScore = {};",
+           plan.cleared_at, flag(plan.hides_first), flag(plan.hides_by_score));
   if (plan.shares_rows)
     w.line("  static constexpr int kProbabilitiesAt = {}, kExchangeAt = {};", plan.probabilities_at, plan.exchange_at);
   w.line("  static constexpr bool kScalesScores = {}, kTracksMaximum = {};", flag(plan.scales_scores),

@@ -34,6 +34,14 @@ bool changes_scores(const FeatureSet& features) {
   return features.softcap > 0 || features.has_hook() || features.alibi || features.mask || features.packed_mask;
 }
 
+// Which tokens of a tile a row may not see, beyond those behind the end of the sequence, which are zeros.
+void set_hidden(PrefillPlan& plan) {
+  const FeatureSet& features = plan.features;
+  plan.hides_first = features.window_left >= 0 || features.token_ranges;
+  plan.hides_last = plan.causal || features.window_right >= 0 || features.token_ranges;
+  plan.hides_by_score = features.mask || features.packed_mask || features.has_hook();
+}
+
 // Byte `shift / 8` of four halves as a word.
 std::uint32_t bytes_of(const std::vector<std::uint16_t>& halves, std::size_t first, int shift) {
   std::uint32_t word = 0;
@@ -345,7 +353,9 @@ Result<PrefillPlan> plan_prefill(const Problem& problem) {
   plan.tracks_maximum = plan.stages == 1 || changes_scores(problem.features) || problem.k.has_head_scales();
   plan.exchange_at = plan.barriers_at + kBarrierBytes;
   plan.posts_at = plan.exchange_at + (plan.shares_rows ? kExchangeBytes : 0);
-  plan.score_scales_at = plan.posts_at + (plan.posts_work() ? kPostBytes : 0);
+  set_hidden(plan);
+  plan.cleared_at = plan.posts_at + (plan.posts_work() ? kPostBytes : 0);
+  plan.score_scales_at = plan.cleared_at + (plan.hides_tokens() ? round_up(plan.stages * plan.tokens / 8, 16) : 0);
   plan.ones_at = plan.score_scales_at + (plan.scales_scores ? plan.stages * kScoreScaleBytes : 0);
   int end = plan.ones_at + (plan.scales_scores ? kOnesBytes : 0);
   if (!plan.copies_rows) end = place_entries(plan.v, place_entries(plan.k, end));

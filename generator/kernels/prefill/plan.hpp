@@ -34,6 +34,9 @@ struct PrefillPlan : AttentionShape {
       producer_warps = 4,  // one or two warpgroups
       stages = 2;  // of K, and of V, as halves; heads of more than 128 dimensions leave room and registers for one
   PrefillChoice choice = PrefillChoice::never;
+  // A row may not see a token by its place, ahead of the first that all rows of the work tile see or behind the last;
+  // or by its score, wherever it is (templates/kernels/prefill/hidden_values.cuh).
+  bool hides_first = false, hides_last = false, hides_by_score = false;
   bool over_context_chunks = false;  // the second pass of two: it attends to a chunk of the context
   int least_queries = 1;             // with run-time query lengths: sequences of fewer queries are faster by decode
   int query_bytes = 0;               // of the queries of one consumer, where its output passes through as floats
@@ -42,7 +45,8 @@ struct PrefillPlan : AttentionShape {
   // barriers, the stages of scales of scores, ones in their place; then tables, and the producer's rings.
   int queries_at = 0, keys_at = 0, values_at = 0, ring_at = 0, barriers_at = 0, score_scales_at = 0, ones_at = 0,
       shared_bytes = 0;
-  int posts_at = 0;  // work tiles that one warp posts (posted_work.cuh)
+  int cleared_at = 0;  // bits of tokens whose values were cleared, of each stage of V
+  int posts_at = 0;    // work tiles that one warp posts (posted_work.cuh)
   int probabilities_at = 0,
       exchange_at = 0;  // of consumers that share rows (templates/kernels/prefill/prefill_wide.cuh)
   SidePlan k, v;
@@ -52,6 +56,7 @@ struct PrefillPlan : AttentionShape {
   int threads() const { return 32 * producer_warps + 256; }                       // of a block: two warpgroups consume
   ProgramSource::PrefillSplits splits() const;
   bool posts_work() const { return !by_mma; }
+  bool hides_tokens() const { return hides_first || hides_last || hides_by_score; }
   int stage_bytes() const { return k.stage_bytes + v.stage_bytes; }  // of one warp
 };
 

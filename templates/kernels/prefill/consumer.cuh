@@ -58,6 +58,9 @@ struct PlainRule {
           PlainRange<Plan>{}.end(work.sequence, work.length, (row + 8 * h) / Plan::kGroup) - first_token<Plan>(tile);
     hide_unseen(s, {0, 0}, end);
   }
+  KV_DEVICE bool sees(const WorkTile& work, int row, int token) const {
+    return token < PlainRange<Plan>{}.end(work.sequence, work.length, row / Plan::kGroup);
+  }
   // Changes the denominator of a row, and returns what its sums of output are multiplied by.
   KV_DEVICE float end_row(float, float&, const WorkTile&, int) const { return 1.f; }
 };
@@ -105,6 +108,11 @@ KV_DEVICE void finish_products(float (&sums)[kSums], int group) {
   wgmma_wait<0>();
   settle_sums(sums);
 }
+
+// Sums of output become NaN by cleared values that their rows see. Plans that hide tokens have an overload in
+// kernels/prefill/hidden_values.cuh.
+template <class Plan, class Rule, int kBlocks, int kSums>
+KV_DEVICE void spoil_rows(const Rule&, float (&)[kBlocks][kSums], const WorkTile&, int, int, int) {}
 
 // Whether the sums of a work tile are over all tokens that it sees. Plans over chunks of the context have an overload
 // in kernels/prefill/context_chunks.cuh.
@@ -219,6 +227,7 @@ KV_DEVICE void consume(const Args& args) {
         multiply_keys<Plan::kKeyDim / 16>(s, q, uniform(Stages::operand(false, n)));
         attend(0, tile, tile < work.first_tile + kStep);
         wait_phase(Stages::full(true, n), Stages::parity(n));
+        spoil_rows<Plan>(rule, o, work, first_row + warp() % 4 * 16 + g, tile, n);
         await_tensor_order(group);
         multiply_values<true>(o[0], p, uniform(Stages::operand(true, n)));
         finish_products(o[0], group);
@@ -240,6 +249,7 @@ KV_DEVICE void consume(const Args& args) {
         KV_UNROLL
         for (int b = 0; b < kBlocks; ++b) {
           wait_phase(Stages::full(b > 0, n), Stages::parity(n));
+          if (b == kBlocks - 1) spoil_rows<Plan>(rule, o, work, first_row + warp() % 4 * 16 + g, tile, n);
           await_tensor_order(group);
           if (b > 0 || !is_first) {
             float(&before)[kSums] = o[b > 0 ? b - 1 : kBlocks - 1];
