@@ -9,6 +9,16 @@
 
 namespace kvjit {
 
+// What the numbers of a side are bounded by, where they leave the range of fp16
+// (templates/kernels/prefill/exponents.cuh). A row is unpacked as it is if its largest scale, or number, is from
+// `least` to `most`.
+struct FittingRange {
+  bool is_wide = false;     // numbers of the format may leave fp16
+  double largest_code = 1;  // in the unit of the side
+  int least = 0, most = 0;  // scales: the bits of halves; numbers, and scales that are divided: those of bfloats
+  int most_minimum = 0;     // the bits of a half
+};
+
 // The shape is that of the kernel's own call. q_type is what the kernel reads: f32 if rotate_q wrote it. out_type is
 // what it writes: f32 if rotate_out reads it.
 struct PrefillPlan : AttentionShape {
@@ -50,6 +60,8 @@ struct PrefillPlan : AttentionShape {
   int probabilities_at = 0,
       exchange_at = 0;  // of consumers that share rows (templates/kernels/prefill/prefill_wide.cuh)
   SidePlan k, v;
+  FittingRange key_range, value_range;
+  int exponents_at = 0;                         // of tokens, by side and stage
   std::vector<int> key_columns, value_columns;  // where each dimension of a row stands in a row of an operand
   std::vector<Decision> decisions;
   int rows() const { return (shares_rows || alternates ? 1 : 2) * 64 * blocks; }  // of a work tile

@@ -109,6 +109,17 @@ KV_DEVICE void finish_products(float (&sums)[kSums], int group) {
   settle_sums(sums);
 }
 
+// Powers of two that the sums of rows are relative to. Where V holds numbers beyond the range of fp16, plans have a
+// form in kernels/prefill/exponents.cuh.
+template <class Plan>
+struct RowExponents {
+  KV_DEVICE void reset() {}
+  template <int kSums>
+  KV_DEVICE void fit(float (&)[64], float (&)[kSums], const float (&)[2], int, int) {}
+  template <int kBlocks, int kSums>
+  KV_DEVICE void end(float (&)[kBlocks][kSums]) const {}
+};
+
 // Sums of output become NaN by cleared values that their rows see. Plans that hide tokens have an overload in
 // kernels/prefill/hidden_values.cuh.
 template <class Plan, class Rule, int kBlocks, int kSums>
@@ -161,6 +172,7 @@ KV_DEVICE void consume(const Args& args) {
   float o[kBlocks][kSums], s[64];
   u32 p[32];
   RowSoftmax softmax[kBlocks];
+  RowExponents<Plan> exponents;
   WorkTile work;
   int n = 0;  // the stage of the present tile
   KV_NO_UNROLL
@@ -170,6 +182,7 @@ KV_DEVICE void consume(const Args& args) {
     load_queries<Plan>(args.q, work, first_row, q);
     publish_operands();
     sync_team<4>();
+    exponents.reset();
     KV_UNROLL
     for (int b = 0; b < kBlocks; ++b) {
       softmax[b].reset();
@@ -181,6 +194,7 @@ KV_DEVICE void consume(const Args& args) {
       RowSoftmax& rows = softmax[b];
       auto factors = score_factors<Plan>(n, unit);
       finish_products(s, group);
+      TokenExponents<Plan, false>::multiply(s, n);
       const int row = first_row + b * kBlockRows + warp() % 4 * 16 + g;
       const auto apply_rule = [&] { rule.apply(s, work, row, tile, unit); };
       float sums[2];
@@ -203,10 +217,12 @@ KV_DEVICE void consume(const Args& args) {
           rows.exponentials(s, sums, factors);
           if (warp_uniform(moves) || are_halves(sums) || rows.raise_reference(s, sums, o[b])) break;
           multiply_keys_by_mma<Plan::kKeyDim / 16>(s, q + b * kQueryBlockBytes<Plan>, Stages::operand(false, n));
+          TokenExponents<Plan, false>::multiply(s, n);
           factors = score_factors<Plan>(n, unit);
         }
         if (b == kBlocks - 1) Stages::leave(false, n);
       }
+      exponents.fit(s, o[b], rows.sum, n, b);
       KV_UNROLL
       for (int h = 0; h < 2; ++h) rows.sum[h] += sums[h];
       KV_UNROLL
@@ -271,6 +287,7 @@ KV_DEVICE void consume(const Args& args) {
         Stages::leave(true, n - 1);
       }
     }
+    exponents.end(o);
     // The work tile is read again, so that its other members take no registers in the loop over tiles.
     works.recall(int(hide_from_optimizer(u32(round))), work);
     works.leave(round);

@@ -146,6 +146,18 @@ struct RowReads {
   }
 };
 
+// Powers of two that rows are unpacked relative to. Where K or V holds numbers beyond the range of fp16, plans have a
+// form in kernels/prefill/exponents.cuh.
+template <class Plan, bool kIsV>
+struct TokenExponents {
+  template <class Side, class S, class Reads>
+  KV_DEVICE static bool take(Reads&, SharedAddress, int, u32, int, int) {
+    return false;
+  }
+  KV_DEVICE static void mark(int, int, bool) {}
+  KV_DEVICE static void multiply(float (&)[64], int) {}
+};
+
 // Converts the warp's staged tokens to rows of the operand. token: the first of them in the tile. If K's rows have one
 // scale each (Plan::kScalesScores), the scale does not multiply the halves: times `unit` it is stored in stage n for
 // the consumers, who multiply the scores of the token by it in fp32. The rounding of a product with the scale would be
@@ -154,7 +166,9 @@ template <class Plan, class Side, bool kIsV>
 KV_DEVICE void convert(SharedAddress stage, SharedAddress operand, int token, const u8* first_row, i64 token_stride,
                        [[maybe_unused]] int n, [[maybe_unused]] float unit) {
   constexpr bool kScalesScores = !kIsV && Plan::kScalesScores;
+  using Exponents = TokenExponents<Plan, kIsV>;
   const int g = lane() >> 2, c = lane() & 3;
+  [[maybe_unused]] bool is_marked = false;  // a row is relative to a power of two
   for_each(typename Side::Sections{}, [&](auto section) {
     using S = decltype(section);
     static_assert(S::kReadCodes % 8 == 0, "lane reads are whole chunks");
@@ -166,6 +180,7 @@ KV_DEVICE void convert(SharedAddress stage, SharedAddress operand, int token, co
       const u32 misalignment = row_misalignment<Side>(first_row, token_stride, Plan::kTile % 16 ? token + row : row);
       RowReads<S, kScalesScores> reads;
       reads.template load<Side>(stage, row, misalignment, c);
+      is_marked |= Exponents::template take<Side, S>(reads, stage, row, misalignment, n, token + row);
       KV_UNROLL
       for (int i = 0; i < S::kGroups * S::kReads; ++i) {
         u32 h[S::kReadCodes / 2];
@@ -189,6 +204,7 @@ KV_DEVICE void convert(SharedAddress stage, SharedAddress operand, int token, co
       }
     }
   });
+  Exponents::mark(n, token, is_marked);
 }
 
 // Values that no query may see are cleared once a warp's tokens are in the operand. Plans that hide tokens have an
