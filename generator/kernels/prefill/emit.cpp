@@ -22,6 +22,20 @@ bool changes_queries(const PrefillPlan& plan) {
          !std::is_sorted(plan.key_columns.begin(), plan.key_columns.end());
 }
 
+// Writes which rows of each side are unpacked as they are.
+void write_ranges(Writer& w, const PrefillPlan& plan) {
+  w.line("// Rows whose largest scale, or number, has bits from kLeast to kMost are halves as they are.");
+  w.line("template <bool kIsV>\nstruct Range {{");
+  const auto both = [&](const char* type, const char* name, auto of) {
+    w.line("  static constexpr {} {} = kIsV ? {} : {};", type, name, of(plan.value_range), of(plan.key_range));
+  };
+  both("float", "kLargestCode", [](const FittingRange& range) { return real(range.largest_code); });
+  both("u32", "kLeast", [](const FittingRange& range) { return fmt::format("{:#x}", range.least); });
+  both("u32", "kMost", [](const FittingRange& range) { return fmt::format("{:#x}", range.most); });
+  both("u32", "kMostMinimum", [](const FittingRange& range) { return fmt::format("{:#x}", range.most_minimum); });
+  w.line("}};\n");
+}
+
 }  // namespace
 
 Source emit_prefill(const PrefillPlan& plan, const Registry& registry) {
@@ -35,6 +49,9 @@ Source emit_prefill(const PrefillPlan& plan, const Registry& registry) {
     feature_fragments(w, plan.features, plan.causal, plan.query_length);
     w.fragment("kernels/prefill/features.cuh");
   }
+  if (plan.hides_tokens()) w.fragment("kernels/prefill/hidden_values.cuh");
+  const bool is_wide = plan.key_range.is_wide || plan.value_range.is_wide;
+  if (is_wide) w.fragment("kernels/prefill/exponents.cuh");
   if (plan.varlen) w.fragment("kernels/prefill/varlen.cuh");
   if (plan.over_context_chunks) w.fragment("kernels/prefill/context_chunks.cuh");
   const bool is_paged = plan.page_tokens > 0;
@@ -55,6 +72,7 @@ Source emit_prefill(const PrefillPlan& plan, const Registry& registry) {
          joined(plan.value_columns, number));
   if (plan.rotates_queries) write_domain_struct(w, plan.k.format, plan.head_dim, false, "Key");
   if (plan.rotates_output) write_domain_struct(w, plan.v.format, plan.head_dim_v, true, "Value");
+  if (is_wide) write_ranges(w, plan);
   write_features(w, plan.features);
   w.line("struct Plan {{");
   w.line("  static constexpr int kGroup = {}, kQueries = {}, kAllRows = {}, kQueryChunks = 1;", plan.q_heads_per_kv,
@@ -86,6 +104,9 @@ Source emit_prefill(const PrefillPlan& plan, const Registry& registry) {
   w.line("  static constexpr bool kSharesRows = {}, kAlternates = {};  // both consumers have the same query rows",
          flag(plan.shares_rows), flag(plan.alternates));
   w.line("  static constexpr int kPostsAt = {};", plan.posts_at);
+  if (plan.hides_tokens())
+    w.line("  static constexpr int kClearedAt = {};\n  static constexpr bool kHidesFirst = {}, kHidesByScore = {};",
+           plan.cleared_at, flag(plan.hides_first), flag(plan.hides_by_score));
   if (plan.shares_rows)
     w.line("  static constexpr int kProbabilitiesAt = {}, kExchangeAt = {};", plan.probabilities_at, plan.exchange_at);
   w.line("  static constexpr bool kScalesScores = {}, kTracksMaximum = {};", flag(plan.scales_scores),
@@ -93,6 +114,12 @@ Source emit_prefill(const PrefillPlan& plan, const Registry& registry) {
   w.line("  static constexpr int kScoreScalesAt = {}, kOnesAt = {};", plan.score_scales_at, plan.ones_at);
   w.line("  static constexpr int kRingAt = {}, kRing = {}, kStageBytes = {};", plan.ring_at, plan.ring,
          plan.stage_bytes());
+  if (is_wide) {
+    w.line("  static constexpr bool kHasKeyExponents = {}, kHasValueExponents = {};", flag(plan.key_range.is_wide),
+           flag(plan.value_range.is_wide));
+    w.line("  static constexpr int kExponentsAt = {};", plan.exponents_at);
+    w.line("  template <bool kIsV>\n  using Range = kv::Range<kIsV>;");
+  }
   w.line("  using K = KeySide;\n  using V = ValueSide;");
   if (plan.features.any()) w.line("  using Feature = {};", feature_of(plan.features, plan.causal, plan.query_length));
   if (plan.rotates_queries) w.line("  using KeyDomain = kv::KeyDomain;");

@@ -5,8 +5,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <span>
+#include <string_view>
+
+#include "generator/base/minifloat.hpp"
 
 namespace kvjit {
 namespace {
@@ -32,6 +36,56 @@ int round_up(int v, int to) { return (v + to - 1) / to * to; }
 // Whether a feature changes scores, beyond hiding tokens outside a range: kChangesScores of its fragment.
 bool changes_scores(const FeatureSet& features) {
   return features.softcap > 0 || features.has_hook() || features.alibi || features.mask || features.packed_mask;
+}
+
+// Which tokens of a tile a row may not see, beyond those behind the end of the sequence, which are zeros.
+void set_hidden(PrefillPlan& plan) {
+  const FeatureSet& features = plan.features;
+  plan.hides_first = features.window_left >= 0 || features.token_ranges;
+  plan.hides_last = plan.causal || features.window_right >= 0 || features.token_ranges;
+  plan.hides_by_score = features.mask || features.packed_mask || features.has_hook();
+}
+
+int half_of(double x) { return f16_from_float(float(x)); }
+
+// The largest number that is unpacked, in the unit of the section.
+double largest_code(const SectionPlan& section) {
+  const Section& codes = section.codes;
+  double largest = 0;
+  for (const std::uint16_t half : section.halves) largest = std::max(largest, std::abs(double(float_from_f16(half))));
+  if (codes.kind == CodeKind::uniform) {
+    const int most = (1 << codes.bits) - 1;
+    largest = section.subtracts_zeros ? most : std::max(codes.offset, most - codes.offset);
+  } else if (codes.kind == CodeKind::plain) {
+    largest = codes.element == Element::e5m2 ? 57344 : 448;
+  } else if (codes.kind == CodeKind::vector) {
+    largest = *std::max_element(codes.values.begin(), codes.values.end()) / section.unit;
+  }
+  return largest;
+}
+
+// Whether rows of a side may hold numbers beyond fp16, and which scales they have if they do not.
+FittingRange fitting_range(const SidePlan& side) {
+  constexpr int kLeast = -12, kMost = 14;  // exponents, as in exponents.cuh
+  const SectionPlan& section = side.sections[0];
+  const Scale& scale = side.format.scale;
+  const auto bfloat = [](int exponent) { return (exponent + 127) << 7; };
+  FittingRange range;
+  const bool is_bf16 = section.codes.kind == CodeKind::plain && section.codes.element == Element::bf16;
+  if (is_bf16 || section.use == ScaleUse::none || scale.renormalise) {
+    range.is_wide = is_bf16 || (scale.renormalise && scale.type != ScaleType::f16);
+    range.least = bfloat(kLeast), range.most = bfloat(kMost) - 1;
+    return range;
+  }
+  range.largest_code = largest_code(section);
+  const bool is_of_halves = scale.type == ScaleType::f16,
+             is_small = !(bytes_of(scale.type) > 1 || scale.type == ScaleType::e8m0);
+  range.is_wide = is_of_halves ? range.largest_code * section.factor > 1 : !is_small;
+  const double most = std::ldexp(1, section.adds_minima || side.format.stores_minimum() ? kMost - 1 : kMost);
+  range.least = std::max(1, int(half_of(std::ldexp(1, kLeast) / range.largest_code)));
+  range.most = half_of(std::min(65504., most / range.largest_code));
+  range.most_minimum = half_of(most);
+  return range;
 }
 
 // Byte `shift / 8` of four halves as a word.
@@ -67,6 +121,19 @@ PermutePlan plan_permutes(const SectionPlan& section) {
   return plan;
 }
 
+// Halves of a table are below 2 in their unit. Below 1 their products with a scale of fp16 stay in its range. A scale
+// that multiplies scores is no factor of halves.
+void keep_products_small(SidePlan& side, bool is_key) {
+  SectionPlan& section = side.sections[0];
+  const bool multiplies_scores =
+      is_key && section.use == ScaleUse::by_group && section.reads.groups * section.reads.blocks == 1;
+  if (section.use == ScaleUse::none || section.codes.kind != CodeKind::table || side.unit != section.unit ||
+      side.format.scale.type != ScaleType::f16 || side.format.scale.renormalise || multiplies_scores)
+    return;
+  for (std::uint16_t& half : section.halves) half = f16_from_float(float_from_f16(half) / 2);
+  section.unit *= 2, side.unit *= 2;
+}
+
 // Plans one side: as decode reads K, but codes of up to four bits are spread to nibbles for the permutes.
 Result<SidePlan> plan_halves(const Format& format, int head_dim, bool is_planar, const char* name,
                              std::span<const int> dims, bool is_copied) {
@@ -95,6 +162,7 @@ Result<SidePlan> plan_halves(const Format& format, int head_dim, bool is_planar,
                             name, format.name, side.rotated_dim, side.sections.size(), fmt::join(dims, ", ")));
   SectionPlan& section = side.sections[0];
   if (format.has_zero_point()) section.adds_minima = false, section.subtracts_zeros = true;
+  keep_products_small(side, std::string_view(name) == "k");
   section.permutes = plan_permutes(section);
   if (section.permutes.kind != PermuteKind::none) {
     KV_TRY(reads, plan_lane_reads(side, 0, head_dim, 4, section.use == ScaleUse::by_value, {4, 0, true}));
@@ -345,9 +413,17 @@ Result<PrefillPlan> plan_prefill(const Problem& problem) {
   plan.tracks_maximum = plan.stages == 1 || changes_scores(problem.features) || problem.k.has_head_scales();
   plan.exchange_at = plan.barriers_at + kBarrierBytes;
   plan.posts_at = plan.exchange_at + (plan.shares_rows ? kExchangeBytes : 0);
-  plan.score_scales_at = plan.posts_at + (plan.posts_work() ? kPostBytes : 0);
+  set_hidden(plan);
+  plan.cleared_at = plan.posts_at + (plan.posts_work() ? kPostBytes : 0);
+  plan.score_scales_at = plan.cleared_at + (plan.hides_tokens() ? round_up(plan.stages * plan.tokens / 8, 16) : 0);
   plan.ones_at = plan.score_scales_at + (plan.scales_scores ? plan.stages * kScoreScaleBytes : 0);
-  int end = plan.ones_at + (plan.scales_scores ? kOnesBytes : 0);
+  if (!plan.copies_rows) {
+    if (!plan.scales_scores) plan.key_range = fitting_range(plan.k);
+    plan.value_range = fitting_range(plan.v);
+  }
+  plan.exponents_at = plan.ones_at + (plan.scales_scores ? kOnesBytes : 0);
+  const int wide_sides = int(plan.key_range.is_wide) + int(plan.value_range.is_wide);
+  int end = plan.exponents_at + wide_sides * plan.stages * (kTokens + 16);
   if (!plan.copies_rows) end = place_entries(plan.v, place_entries(plan.k, end));
   plan.ring_at = round_up(end, kSector);
   KV_TRY(ring_bytes, size_ring(plan));

@@ -9,6 +9,16 @@
 
 namespace kvjit {
 
+// What the numbers of a side are bounded by, where they leave the range of fp16
+// (templates/kernels/prefill/exponents.cuh). A row is unpacked as it is if its largest scale, or number, is from
+// `least` to `most`.
+struct FittingRange {
+  bool is_wide = false;     // numbers of the format may leave fp16
+  double largest_code = 1;  // in the unit of the side
+  int least = 0, most = 0;  // scales: the bits of halves; numbers, and scales that are divided: those of bfloats
+  int most_minimum = 0;     // the bits of a half
+};
+
 // The shape is that of the kernel's own call. q_type is what the kernel reads: f32 if rotate_q wrote it. out_type is
 // what it writes: f32 if rotate_out reads it.
 struct PrefillPlan : AttentionShape {
@@ -34,6 +44,9 @@ struct PrefillPlan : AttentionShape {
       producer_warps = 4,  // one or two warpgroups
       stages = 2;  // of K, and of V, as halves; heads of more than 128 dimensions leave room and registers for one
   PrefillChoice choice = PrefillChoice::never;
+  // A row may not see a token by its place, ahead of the first that all rows of the work tile see or behind the last;
+  // or by its score, wherever it is (templates/kernels/prefill/hidden_values.cuh).
+  bool hides_first = false, hides_last = false, hides_by_score = false;
   bool over_context_chunks = false;  // the second pass of two: it attends to a chunk of the context
   int least_queries = 1;             // with run-time query lengths: sequences of fewer queries are faster by decode
   int query_bytes = 0;               // of the queries of one consumer, where its output passes through as floats
@@ -42,16 +55,20 @@ struct PrefillPlan : AttentionShape {
   // barriers, the stages of scales of scores, ones in their place; then tables, and the producer's rings.
   int queries_at = 0, keys_at = 0, values_at = 0, ring_at = 0, barriers_at = 0, score_scales_at = 0, ones_at = 0,
       shared_bytes = 0;
-  int posts_at = 0;  // work tiles that one warp posts (posted_work.cuh)
+  int cleared_at = 0;  // bits of tokens whose values were cleared, of each stage of V
+  int posts_at = 0;    // work tiles that one warp posts (posted_work.cuh)
   int probabilities_at = 0,
       exchange_at = 0;  // of consumers that share rows (templates/kernels/prefill/prefill_wide.cuh)
   SidePlan k, v;
+  FittingRange key_range, value_range;
+  int exponents_at = 0;                         // of tokens, by side and stage
   std::vector<int> key_columns, value_columns;  // where each dimension of a row stands in a row of an operand
   std::vector<Decision> decisions;
   int rows() const { return (shares_rows || alternates ? 1 : 2) * 64 * blocks; }  // of a work tile
   int threads() const { return 32 * producer_warps + 256; }                       // of a block: two warpgroups consume
   ProgramSource::PrefillSplits splits() const;
   bool posts_work() const { return !by_mma; }
+  bool hides_tokens() const { return hides_first || hides_last || hides_by_score; }
   int stage_bytes() const { return k.stage_bytes + v.stage_bytes; }  // of one warp
 };
 

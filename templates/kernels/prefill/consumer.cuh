@@ -58,6 +58,9 @@ struct PlainRule {
           PlainRange<Plan>{}.end(work.sequence, work.length, (row + 8 * h) / Plan::kGroup) - first_token<Plan>(tile);
     hide_unseen(s, {0, 0}, end);
   }
+  KV_DEVICE bool sees(const WorkTile& work, int row, int token) const {
+    return token < PlainRange<Plan>{}.end(work.sequence, work.length, row / Plan::kGroup);
+  }
   // Changes the denominator of a row, and returns what its sums of output are multiplied by.
   KV_DEVICE float end_row(float, float&, const WorkTile&, int) const { return 1.f; }
 };
@@ -106,6 +109,22 @@ KV_DEVICE void finish_products(float (&sums)[kSums], int group) {
   settle_sums(sums);
 }
 
+// Powers of two that the sums of rows are relative to. Where V holds numbers beyond the range of fp16, plans have a
+// form in kernels/prefill/exponents.cuh.
+template <class Plan>
+struct RowExponents {
+  KV_DEVICE void reset() {}
+  template <int kSums>
+  KV_DEVICE void fit(float (&)[64], float (&)[kSums], const float (&)[2], int, int) {}
+  template <int kBlocks, int kSums>
+  KV_DEVICE void end(float (&)[kBlocks][kSums]) const {}
+};
+
+// Sums of output become NaN by cleared values that their rows see. Plans that hide tokens have an overload in
+// kernels/prefill/hidden_values.cuh.
+template <class Plan, class Rule, int kBlocks, int kSums>
+KV_DEVICE void spoil_rows(const Rule&, float (&)[kBlocks][kSums], const WorkTile&, int, int, int) {}
+
 // Whether the sums of a work tile are over all tokens that it sees. Plans over chunks of the context have an overload
 // in kernels/prefill/context_chunks.cuh.
 template <class Plan, class Args, class Softmax, int kBlocks, int kSums>
@@ -153,6 +172,7 @@ KV_DEVICE void consume(const Args& args) {
   float o[kBlocks][kSums], s[64];
   u32 p[32];
   RowSoftmax softmax[kBlocks];
+  RowExponents<Plan> exponents;
   WorkTile work;
   int n = 0;  // the stage of the present tile
   KV_NO_UNROLL
@@ -162,6 +182,7 @@ KV_DEVICE void consume(const Args& args) {
     load_queries<Plan>(args.q, work, first_row, q);
     publish_operands();
     sync_team<4>();
+    exponents.reset();
     KV_UNROLL
     for (int b = 0; b < kBlocks; ++b) {
       softmax[b].reset();
@@ -173,6 +194,7 @@ KV_DEVICE void consume(const Args& args) {
       RowSoftmax& rows = softmax[b];
       auto factors = score_factors<Plan>(n, unit);
       finish_products(s, group);
+      TokenExponents<Plan, false>::multiply(s, n);
       const int row = first_row + b * kBlockRows + warp() % 4 * 16 + g;
       const auto apply_rule = [&] { rule.apply(s, work, row, tile, unit); };
       float sums[2];
@@ -195,10 +217,12 @@ KV_DEVICE void consume(const Args& args) {
           rows.exponentials(s, sums, factors);
           if (warp_uniform(moves) || are_halves(sums) || rows.raise_reference(s, sums, o[b])) break;
           multiply_keys_by_mma<Plan::kKeyDim / 16>(s, q + b * kQueryBlockBytes<Plan>, Stages::operand(false, n));
+          TokenExponents<Plan, false>::multiply(s, n);
           factors = score_factors<Plan>(n, unit);
         }
         if (b == kBlocks - 1) Stages::leave(false, n);
       }
+      exponents.fit(s, o[b], rows.sum, n, b);
       KV_UNROLL
       for (int h = 0; h < 2; ++h) rows.sum[h] += sums[h];
       KV_UNROLL
@@ -219,6 +243,7 @@ KV_DEVICE void consume(const Args& args) {
         multiply_keys<Plan::kKeyDim / 16>(s, q, uniform(Stages::operand(false, n)));
         attend(0, tile, tile < work.first_tile + kStep);
         wait_phase(Stages::full(true, n), Stages::parity(n));
+        spoil_rows<Plan>(rule, o, work, first_row + warp() % 4 * 16 + g, tile, n);
         await_tensor_order(group);
         multiply_values<true>(o[0], p, uniform(Stages::operand(true, n)));
         finish_products(o[0], group);
@@ -240,6 +265,7 @@ KV_DEVICE void consume(const Args& args) {
         KV_UNROLL
         for (int b = 0; b < kBlocks; ++b) {
           wait_phase(Stages::full(b > 0, n), Stages::parity(n));
+          if (b == kBlocks - 1) spoil_rows<Plan>(rule, o, work, first_row + warp() % 4 * 16 + g, tile, n);
           await_tensor_order(group);
           if (b > 0 || !is_first) {
             float(&before)[kSums] = o[b > 0 ? b - 1 : kBlocks - 1];
@@ -261,6 +287,7 @@ KV_DEVICE void consume(const Args& args) {
         Stages::leave(true, n - 1);
       }
     }
+    exponents.end(o);
     // The work tile is read again, so that its other members take no registers in the loop over tiles.
     works.recall(int(hide_from_optimizer(u32(round))), work);
     works.leave(round);

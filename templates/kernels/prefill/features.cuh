@@ -73,6 +73,12 @@ class FeaturedRule {
     }
     hide_unseen(s, begin, end);
   }
+  // Whether a row sees a token. Features that hide tokens by their scores are asked with the score 0.
+  KV_DEVICE bool sees(const WorkTile& work, int row, int token) const {
+    const auto of_row = F::row(places_.of(work), query_row(work, row));
+    if (!F::sees(of_row, token)) return false;
+    return !kChangesScores || F::apply(0.f, of_row, F::load(of_row, token), token) != minus_infinity();
+  }
   // Sinks join the denominator, and the row's LSE is stored.
   KV_DEVICE float end_row(float reference_max, float& denominator, const WorkTile& work, int row) const {
     const RowTotal total = F::finish(reference_max, denominator, F::end(places_.of(work), query_row(work, row)),

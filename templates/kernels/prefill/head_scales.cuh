@@ -24,6 +24,7 @@ struct HeadScaledRule {
       for (int i = 0; i < kScores; ++i) s[i] *= of_head;
     }
   }
+  KV_DEVICE bool sees(const WorkTile& work, int row, int token) const { return rule.sees(work, row, token); }
   KV_DEVICE float end_row(float reference_max, float& denominator, const WorkTile& work, int row) const {
     return rule.end_row(reference_max, denominator, work, row) * value_scale<Plan>(args, work.sequence, work.head);
   }

@@ -146,6 +146,18 @@ struct RowReads {
   }
 };
 
+// Powers of two that rows are unpacked relative to. Where K or V holds numbers beyond the range of fp16, plans have a
+// form in kernels/prefill/exponents.cuh.
+template <class Plan, bool kIsV>
+struct TokenExponents {
+  template <class Side, class S, class Reads>
+  KV_DEVICE static bool take(Reads&, SharedAddress, int, u32, int, int) {
+    return false;
+  }
+  KV_DEVICE static void mark(int, int, bool) {}
+  KV_DEVICE static void multiply(float (&)[64], int) {}
+};
+
 // Converts the warp's staged tokens to rows of the operand. token: the first of them in the tile. If K's rows have one
 // scale each (Plan::kScalesScores), the scale does not multiply the halves: times `unit` it is stored in stage n for
 // the consumers, who multiply the scores of the token by it in fp32. The rounding of a product with the scale would be
@@ -154,7 +166,9 @@ template <class Plan, class Side, bool kIsV>
 KV_DEVICE void convert(SharedAddress stage, SharedAddress operand, int token, const u8* first_row, i64 token_stride,
                        [[maybe_unused]] int n, [[maybe_unused]] float unit) {
   constexpr bool kScalesScores = !kIsV && Plan::kScalesScores;
+  using Exponents = TokenExponents<Plan, kIsV>;
   const int g = lane() >> 2, c = lane() & 3;
+  [[maybe_unused]] bool is_marked = false;  // a row is relative to a power of two
   for_each(typename Side::Sections{}, [&](auto section) {
     using S = decltype(section);
     static_assert(S::kReadCodes % 8 == 0, "lane reads are whole chunks");
@@ -166,6 +180,7 @@ KV_DEVICE void convert(SharedAddress stage, SharedAddress operand, int token, co
       const u32 misalignment = row_misalignment<Side>(first_row, token_stride, Plan::kTile % 16 ? token + row : row);
       RowReads<S, kScalesScores> reads;
       reads.template load<Side>(stage, row, misalignment, c);
+      is_marked |= Exponents::template take<Side, S>(reads, stage, row, misalignment, n, token + row);
       KV_UNROLL
       for (int i = 0; i < S::kGroups * S::kReads; ++i) {
         u32 h[S::kReadCodes / 2];
@@ -189,7 +204,17 @@ KV_DEVICE void convert(SharedAddress stage, SharedAddress operand, int token, co
       }
     }
   });
+  Exponents::mark(n, token, is_marked);
 }
+
+// Values that no query may see are cleared once a warp's tokens are in the operand. Plans that hide tokens have an
+// overload in kernels/prefill/hidden_values.cuh.
+template <class Plan>
+concept HidesTokens = requires {
+  Plan::kClearedAt;
+};
+template <class Plan>
+KV_DEVICE void clear_values(const WorkTile&, int, int, int) {}
 
 // One side of a work tile, as a warp brings it: parts of kTile tokens, counted over all tiles. The copies for a stage
 // of the ring are issued as soon as the warp has converted what was in it.
@@ -223,12 +248,13 @@ struct SideProducer {
     copy_commit();
   }
   // Converts a part into stage n of the operands, and issues the copies of the part that takes its place.
-  KV_DEVICE void take(int part, int n) {
+  KV_DEVICE void take(int part, int n, const WorkTile& work) {
     const int token = (part % kParts * kWarps + warp()) * kTile;
     sync_warp();
     if (part % kParts == 0) wait_phase(Stages<Plan>::empty(kIsV, n), Stages<Plan>::parity(n) ^ 1);
     convert<Plan, Side, kIsV>(ring + part % kRing * Side::kStageBytes, Stages<Plan>::operand(kIsV, n), token,
                               loader.first_row, loader.token_stride, n, unit);
+    if constexpr (kIsV) clear_values<Plan>(work, part / kParts, n, token);
     // All lanes have read the packed rows.
     if (part % kParts == kParts - 1)
       Stages<Plan>::fill(kIsV, n);
@@ -280,20 +306,20 @@ KV_DEVICE void produce(const Args& args) {
         KV_NO_UNROLL
         for (int part = 0; part < kParts; ++part) {
           wait(part);
-          k.take(tile * kParts + part, n);
+          k.take(tile * kParts + part, n, work);
         }
         KV_NO_UNROLL
         for (int part = 0; part < kParts; ++part) {
           wait(part);
-          v.take(tile * kParts + part, n);
+          v.take(tile * kParts + part, n, work);
         }
       } else {
         KV_NO_UNROLL
         for (int part = tile * kParts; part < (tile + 1) * kParts; ++part) {
           copy_wait<2 * kRing - 1>();
-          k.take(part, n);
+          k.take(part, n, work);
           copy_wait<2 * kRing - 1>();
-          v.take(part, n);
+          v.take(part, n, work);
         }
       }
     }
@@ -357,6 +383,10 @@ KV_DEVICE void produce_f16(const Args& args) {
   const int stored_from = context_of<Plan>(args).stored_from();
   WorkTile work;
   int n = 0;
+  const auto fill = [&](bool is_v, int tile, int stage) {
+    if (is_v) clear_values<Plan>(work, tile, stage, warp() * Plan::kTile);
+    Stages<Plan>::fill(is_v, stage);
+  };
   const auto next = [&](bool is_v, int tile) {
     wait_phase(Stages<Plan>::empty(is_v, n), Stages<Plan>::parity(n) ^ 1);
     const SharedAddress to = Stages<Plan>::operand(is_v, n);
@@ -368,13 +398,13 @@ KV_DEVICE void produce_f16(const Args& args) {
     if constexpr (Plan::kStages == 1) {
       // The next copies wait until this stage is left, so it is announced before them.
       copy_wait<0>();
-      return Stages<Plan>::fill(is_v, n);
+      return fill(is_v, tile, n);
     }
     copy_wait<1>();
     if (is_v)
-      Stages<Plan>::fill(false, n);
+      fill(false, tile, n);
     else if (tile > work.first_tile)
-      Stages<Plan>::fill(true, n - 1);
+      fill(true, tile - 1, n - 1);
   };
   KV_NO_UNROLL
   for (int round = 0; works.begin_first(round, work); ++round) {
@@ -386,7 +416,7 @@ KV_DEVICE void produce_f16(const Args& args) {
     }
     // Nobody waits for the next work tile before all of this one is announced.
     copy_wait<0>();
-    if (Plan::kStages > 1 && work.end_tile > work.first_tile) Stages<Plan>::fill(true, n - 1);
+    if (Plan::kStages > 1 && work.end_tile > work.first_tile) fill(true, work.end_tile - 1, n - 1);
   }
 }
 
