@@ -667,7 +667,12 @@ KVJIT_API kvjit_status kvjit_workspace_bytes(const kvjit_program* program, const
                                              size_t* bytes, kvjit_error* error);
 
 /* Computes attention of the queries over the cache. The call only queues work on the stream: it allocates no device
- * memory and does not synchronize, so it is safe in CUDA graphs. report may be NULL. */
+ * memory and does not synchronize, so it is safe in CUDA graphs. report may be NULL.
+ *
+ * A query row answers for itself: the bits of a row of `out` and of its lse follow from its own query, the cache and
+ * the shape of the call (lengths, counts, blocks). They do not depend on the numbers of other rows, which may be
+ * larger, infinite or NaN. attention.sparse_v is the exception: all rows of a KV head decide which tokens it passes
+ * over. */
 KVJIT_API kvjit_status kvjit_attention(kvjit_program* program, const kvjit_attention_call* call, kvjit_report* report,
                                        kvjit_error* error);
 /* Computes the same with the program's `reference` kernel: plain, slow and readable, to check kvjit_attention against.

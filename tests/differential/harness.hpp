@@ -230,11 +230,9 @@ class Judge {
     const auto dim = std::size_t(problem_.head_dim);
     REQUIRE(problem_.v_dim() == problem_.head_dim);
     for (const int side : {0, 1}) {
-      const Format& format = side == 0 ? problem_.k : problem_.v;
-      Encoded& encoded = own_[side];
-      encoded = cache(side);
-      for (std::size_t row = 0; row < encoded.x.size() / dim; ++row) {
-        const auto x = std::span(encoded.x).subspan(row * dim, dim);
+      std::vector<float> all = cache(side).x;
+      for (std::size_t row = 0; row < all.size() / dim; ++row) {
+        const auto x = std::span(all).subspan(row * dim, dim);
         if (side == 1)
           for (float& v : x) v *= v_factor;
         const int token = int(row % std::size_t(shape_.tokens));
@@ -243,12 +241,8 @@ class Judge {
             x[i] = token >= sink && token < sink + sinks ? q_[i] * sink_log2 * 0.6931f / std::sqrt(float(dim))
                                                          : x[i] * rest_factor;
       }
-      const RowScales scales = harness_.row_scales(side);
-      encoded.rows = encode_rows(format, encoded.x, problem_.head_dim, scales);
-      encoded.decoded = decode_rows(format, encoded.rows, problem_.head_dim, scales);
-      must(harness_.set_rows(side, encoded.rows));
+      set_cache(side, std::move(all));
     }
-    is_own_ = true;
     for (std::size_t i = 0; i < q_.size(); ++i) q_[i] = q_[i % dim] * q_factor;
     q_ = rounded_to(problem_.q_type, q_);
   }
@@ -260,6 +254,27 @@ class Judge {
       for (std::size_t i = 0; i < one; ++i) q_[std::size_t(s * kv_heads() + kv_head) * one + i] *= factor;
     q_ = rounded_to(problem_.q_type, q_);
   }
+
+  // Replaces the rows of one side, [sequences][kv_heads][tokens][head_dim], by those that x gives.
+  void set_cache(int side, std::vector<float> x) {
+    if (!is_own_)
+      for (const int each : {0, 1}) own_[each] = cache(each);
+    is_own_ = true;
+    Encoded& own = own_[side];
+    REQUIRE(x.size() == own.x.size());
+    const Format& format = side == 0 ? problem_.k : problem_.v;
+    const RowScales scales = harness_.row_scales(side);
+    own.x = std::move(x);
+    own.rows = encode_rows(format, own.x, problem_.dim(side), scales);
+    own.decoded = decode_rows(format, own.rows, problem_.dim(side), scales);
+    must(harness_.set_rows(side, own.rows));
+  }
+  // Replaces the queries: [sequences][q_heads][queries][head_dim].
+  void set_queries(std::vector<float> q) {
+    REQUIRE(q.size() == q_.size());
+    q_ = rounded_to(problem_.q_type, q);
+  }
+  const std::vector<float>& queries() const { return q_; }
 
   // Runs a call and checks nothing.
   Result<KernelHarness::Outcome> attend(const KernelHarness::Call& call) const {

@@ -195,7 +195,7 @@ struct Plan {
   static constexpr bool kScalesProbabilities = false;
   static constexpr bool kByWarpgroups = false;
   static constexpr int kSchedulerAt = 8192, kOrderAt = 8240, kIntegerTableAt = 8368;
-  static constexpr int kQueriesAt = 8448, kSumsAt = 9472, kSumGroups = 0, kLargestAt = 9472;
+  static constexpr int kQueriesAt = 8448, kSumsAt = 9472, kSumGroups = 0, kUnitsAt = 9472;
   static constexpr int kRingAt = 9600, kStageBytes = 1792, kEpilogueAt = 8448;
   static constexpr float kSumFactor = 0.0f;  // of integers: what a code stands for above its own
   using KeyCodes = KeySection0;

@@ -110,7 +110,7 @@ struct Plan {
   static constexpr bool kScalesProbabilities = false;
   static constexpr bool kByWarpgroups = false;
   static constexpr int kSchedulerAt = 0, kOrderAt = 48, kIntegerTableAt = 176;
-  static constexpr int kQueriesAt = 256, kSumsAt = 1280, kSumGroups = 0, kLargestAt = 1280;
+  static constexpr int kQueriesAt = 256, kSumsAt = 1280, kSumGroups = 0, kUnitsAt = 1280;
   static constexpr int kRingAt = 1408, kStageBytes = 3840, kEpilogueAt = 256;
   static constexpr float kSumFactor = 0.0f;  // of integers: what a code stands for above its own
   using KeyCodes = KeySection0;

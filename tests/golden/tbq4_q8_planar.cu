@@ -206,7 +206,7 @@ struct Plan {
   static constexpr bool kScalesProbabilities = false;
   static constexpr bool kByWarpgroups = false;
   static constexpr int kSchedulerAt = 32768, kOrderAt = 32816, kIntegerTableAt = 33072;
-  static constexpr int kQueriesAt = 33152, kSumsAt = 35200, kSumGroups = 0, kLargestAt = 35200;
+  static constexpr int kQueriesAt = 33152, kSumsAt = 35200, kSumGroups = 0, kUnitsAt = 35200;
   static constexpr int kRingAt = 35328, kStageBytes = 6528, kEpilogueAt = 33152;
   static constexpr float kSumFactor = 0.0f;  // of integers: what a code stands for above its own
   using KeyCodes = KeySection0;

@@ -67,7 +67,7 @@ bool is_masked(const DecodePlan& plan) { return plan.k.sections[0].is_masked || 
 //   scheduler     the tile scheduler's state, 48 bytes, saved during the loop
 //   order         value_order, two bytes a dimension of V; then the integer table of K
 //   reference     reference maxima, for teams that share them; then the rows of features; then the barriers of copies
-//   queries       fragments of Q; then Q's sums over the scale groups of K; then the largest element of each row
+//   queries       fragments of Q; then Q's sums over the scale groups of K; then the units of the rows
 //   teams         row_max of each warp, and probabilities
 //   ring          the stages
 //
@@ -99,8 +99,8 @@ int layout_shared(DecodePlan& plan, const BlockShape& shape, int probability_buf
   const int columns = plan.column_blocks * plan.heads * 8, rows = plan.rows * plan.heads;
   plan.sums_at = plan.queries_at + plan.k.rotated_dim * columns * (plan.has_integer_keys ? 2 : 2 * plan.query_terms);
   plan.sum_groups = keys.adds_minima || keys.integers.sum_factor != 0 ? keys.reads.groups : 0;
-  plan.largest_at = round_up(plan.sums_at + plan.sum_groups * columns * 4, 16);
-  plan.row_max_at = round_up(plan.largest_at + (plan.scales_queries ? columns * 4 : 0), 16);
+  plan.units_at = round_up(plan.sums_at + plan.sum_groups * columns * 4, 16);
+  plan.row_max_at = round_up(plan.units_at + (plan.scales_queries ? columns * 4 : 0), 16);
   plan.probabilities_at = plan.ring_at = plan.row_max_at;
   if (plan.team > 1) {
     plan.probabilities_at = round_up(plan.row_max_at + shape.warps * (columns + 1) * 4, 128);
@@ -327,7 +327,7 @@ void take_team(DecodePlan& plan, const TeamPlan& team) {
       plan.k.format.has_segments() && !plan.k.format.is_transformed() && plan.q_type == Element::bf16;
   const bool are_many = plan.by_warpgroups || (plan.team > 1 && (keys.codes.kind != CodeKind::plain || is_coarse));
   plan.query_terms = is_half || are_many || is_rounded_once(plan.k) ? 1 : 2;
-  plan.scales_queries = plan.has_integer_keys || (plan.query_terms == 1 && !is_half);
+  plan.scales_queries = plan.has_integer_keys || !is_half;
 }
 
 Decision decision_of(const DecodePlan& plan) {

@@ -535,8 +535,8 @@ Source emit_decode(const DecodePlan& plan, const Registry& registry) {
   w.line("  static constexpr bool kByWarpgroups = {};", flag(plan.by_warpgroups));
   w.line("  static constexpr int kSchedulerAt = {}, kOrderAt = {}, kIntegerTableAt = {};", plan.scheduler_at,
          plan.order_at, plan.integer_table_at);
-  w.line("  static constexpr int kQueriesAt = {}, kSumsAt = {}, kSumGroups = {}, kLargestAt = {};", plan.queries_at,
-         plan.sums_at, plan.sum_groups, plan.largest_at);
+  w.line("  static constexpr int kQueriesAt = {}, kSumsAt = {}, kSumGroups = {}, kUnitsAt = {};", plan.queries_at,
+         plan.sums_at, plan.sum_groups, plan.units_at);
   w.line("  static constexpr int kRingAt = {}, kStageBytes = {}, kEpilogueAt = {};", plan.ring_at, plan.stage_bytes,
          plan.epilogue_at);
   w.line("  static constexpr float kSumFactor = {};  // of integers: what a code stands for above its own",

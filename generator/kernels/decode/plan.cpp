@@ -240,10 +240,10 @@ Result<DecodePlan> plan_decode(const Problem& problem, const Tuning& tuning) {
        plan.has_integer_keys
            ? fmt::format("16-bit integers in {}", plan.hold_queries ? "registers" : "shared memory")
            : fmt::format("{} fp16 term(s) in {}", plan.query_terms, plan.hold_queries ? "registers" : "shared memory"),
-       plan.has_integer_keys   ? "two signed bytes, in a unit that the largest query gives"
-       : plan.scales_queries   ? "rounded, in a unit that the largest query gives"
-       : plan.query_terms == 1 ? "f16 queries are exact"
-                               : "f32 queries as high and low halves",
+       plan.has_integer_keys   ? "two signed bytes, in a unit that the largest element of the row gives"
+       : !plan.scales_queries  ? "f16 queries are exact"
+       : plan.query_terms == 1 ? "rounded, in a unit that the largest element of the row gives"
+                               : "high and low halves, in a unit that the largest element of the row gives",
        {}});
   if (plan.sparse_v > 0)
     plan.decisions.push_back(

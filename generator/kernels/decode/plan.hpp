@@ -225,7 +225,7 @@ struct DecodePlan : AttentionShape {
   int rows = 1,                   // query rows that a block takes at once
       query_chunks = 1;           // chunks of so many rows that make up all query rows of a KV head
   int query_terms = 1;            // fp16 numbers that an element of Q is split into: 1, or 2 (high and low)
-  bool scales_queries = false;    // Q is in a unit that its largest element gives
+  bool scales_queries = false;    // each row of Q is in a unit of its own
   bool hold_queries = false;      // fragments of Q stay in registers, else in shared memory
   bool has_integer_keys = false;  // K is multiplied as 8-bit integers
   // The steps of the launch beside attention: Q into K's rotated domain before; the fused merge; the output out of V's
@@ -245,7 +245,7 @@ struct DecodePlan : AttentionShape {
   // scale groups of K over which Q is summed; stage_bytes is the size of a stage (K and V).
   int feature_rows_at = 0;  // the numbers that features have for each query row
   int scheduler_at = 0, row_count_at = 0, order_at = 0, integer_table_at = 0, queries_at = 0, sums_at = 0,
-      sum_groups = 0, largest_at = 0, row_max_at = 0, reference_max_at = 0, probabilities_at = 0, ring_at = 0,
+      sum_groups = 0, units_at = 0, row_max_at = 0, reference_max_at = 0, probabilities_at = 0, ring_at = 0,
       stage_bytes = 0, epilogue_at = 0, shared_bytes = 0;
   // Token-major heads: KV heads that a block takes together, and where the barriers of its copies are. q_heads_per_kv
   // and rows are those of one head.

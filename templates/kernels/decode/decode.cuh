@@ -216,10 +216,10 @@ KV_DEVICE void attend_split(const Args& args, TileScheduler& scheduler, KvSplit&
   KV_NO_UNROLL
   for (SharedAddress to = ring; to != ring_last; to += kRingStride, tile += Plan::kWarps) stage(tile, to);
 
-  const float query_unit = rows.store();
+  const float unscaled = args.scale_log2 * K::kUnit;
+  rows.store(unscaled);
   Queries<Plan> queries;
-  queries.hold();
-  const float scale = args.scale_log2 * K::kUnit * query_unit;
+  const float scale = queries.hold(unscaled);
 
   Sums<Plan> sums;
   sums.softmax.reset();

@@ -7,9 +7,14 @@
 //   integers   [step of 32][block of 8 rows][lane] of high (b0, b1) and low (b0, b1) bytes of 16-bit integers
 //
 // A query of f16 is exact as one fp16 term. A query of f32 (as after a rotation) is split into a high and a low term,
-// exact to 2^-22, after a division by 64 that lets it be as large as 4e6. Where K's entries are rounded too, or rows
-// are many, it is rounded to one term. Rounded halves and integers are in a unit that follows from the largest
-// magnitude among the rows of a KV head, so scores must be multiplied by that unit.
+// exact to 2^-22. Where K's entries are rounded too, or rows are many, it is rounded to one term.
+//
+// Split and rounded halves, and integers, are in a unit that follows from the row's own largest magnitude, so that a
+// row answers for itself: its bits do not depend on the other rows of its KV head. Sums of products are multiplied by
+// the unit of their column. Integers have 1 / 32512 of the largest magnitude, halves a power of two, which changes
+// exponents alone: kOrdinaryUnit, or another where a row's magnitudes are too small or too large for that. Where there
+// are several blocks of columns, products of halves are multiplied in a branch that ordinary rows do not take. A row
+// with a NaN has NaN scores: halves keep a NaN, and integers, which cannot, have a NaN as their unit.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "args/attention.cuh"
@@ -22,21 +27,32 @@ namespace kv {
 
 // 127 x 256: the largest rounded integer whose high byte is still a signed byte, after the low byte's carry.
 constexpr float kLargestQuery = 32512.f;
+// Rows below it are rounded as if they had it: their unit and its reciprocal stay normal numbers.
+constexpr float kLeastLargest = 1e-33f;
 
-// Rows that are quantized with one unit, and which of them the warp loads. Here: all rows, divided among all warps.
+// The unit of halves in a row whose largest magnitude is at least kLeastOrdinary and below kMostOrdinary: the low term
+// is then exact to 2^-22 of that magnitude, and the high term is far from 65504.
+constexpr float kOrdinaryUnit = 0x1p-7f, kLeastOrdinary = 0x1p-10f, kMostOrdinary = 0x1p8f;
+
+// What kUnitsAt has for each row: the factor from products to scores; or, where factors for all columns would cost more
+// and units are rare, the unit divided by the ordinary one.
 template <class Plan>
-struct UnitRows {
-  static constexpr int kRows = Plan::kColumnBlocks * 8, kWarps = Plan::kWarps;
-  KV_DEVICE static int first() { return 0; }
-  KV_DEVICE static int own_warp() { return warp(); }
+struct UnitKinds {
+  static constexpr bool kHasFewFactors = Plan::kHasIntegerKeys || Plan::kColumnBlocks == 1,
+                        kAreOne = Plan::kScalesQueries && Plan::kRows == 1,  // the factor of one row
+      kAreFactors = Plan::kScalesQueries && Plan::kRows > 1 && kHasFewFactors,
+                        kAreRare = Plan::kScalesQueries && Plan::kRows > 1 && !kHasFewFactors;
+};
+template <class Plan>
+struct QueryUnits : UnitKinds<Plan> {
+  KV_DEVICE static int first_row() { return 0; }  // of the warp's rows, among those of the block
 };
 
 template <class Plan>
 class QueryRows {
-  using Unit = UnitRows<Plan>;
   static constexpr int kPerLane = Plan::kQueryStored / 32,  // elements of a row that a lane loads
       kAll = Plan::kKeyDim / 32;                            // elements of a row that a lane has in K's domain
-  static constexpr int kRows = Plan::kColumnBlocks * 8, kPerWarp = (Unit::kRows + Unit::kWarps - 1) / Unit::kWarps;
+  static constexpr int kRows = Plan::kColumnBlocks * 8, kPerWarp = (kRows + Plan::kWarps - 1) / Plan::kWarps;
   static constexpr int kLaneBytes = Plan::kHasIntegerKeys ? 16 : 8 * Plan::kQueryTerms;  // bytes of a lane's fragment
   static constexpr int kRowPitch = Plan::kByWarpgroups ? 16 : 4 * kLaneBytes;            // bytes from row to row
   u32 raw_[kPerWarp][kPerLane];  // the bits as they are in memory, so that nothing waits for the loads yet
@@ -49,8 +65,7 @@ class QueryRows {
     for (int i = 0; i < kPerWarp; ++i) {
       // Rows and dimensions that do not exist are read from a place that does: a guarded load is waited for where it
       // stands.
-      const int wanted_row = own_row(i),
-                row = wanted_row < Plan::kRows && chunk.has(wanted_row) ? wanted_row : Unit::first();
+      const int wanted_row = own_row(i), row = wanted_row < Plan::kRows && chunk.has(wanted_row) ? wanted_row : 0;
       const i64 at = sequence * args.q.sequence_stride + chunk.query(row) * args.q.query_stride +
                      i64(chunk.query_head(row)) * args.q.head_stride;
       KV_UNROLL
@@ -63,21 +78,23 @@ class QueryRows {
     for (int e = 0; e < kAll; ++e) place_[e] = u32(Plan::key_place(e * 32 + lane()));
   }
 
-  // Stores the fragments to shared memory, and returns the unit of the warp's rows. Has one barrier of the block, two
-  // where the unit must be computed.
-  KV_DEVICE float store() {
+  // Stores the fragments and the units of rows to shared memory. scale: the factor from products to scores that rows
+  // without units have. Has a barrier of the block.
+  KV_DEVICE void store(float scale) {
+    u32 largest[kPerWarp];  // bits of the largest magnitude of each row
     KV_UNROLL
-    for (int i = 0; i < kPerWarp; ++i) transform(i);
-    float unit = Plan::kQueryTerms == 2 ? 64.f : 1.f;
-    if constexpr (Plan::kScalesQueries) {
-      sync_block();  // the largest magnitude of each row is stored
-      unit = largest() * (1.f / kLargestQuery);
-    }
-    const float per_unit = div_rn(1.f, unit);
+    for (int i = 0; i < kPerWarp; ++i) largest[i] = transform(i);
     KV_UNROLL
     for (int i = 0; i < kPerWarp; ++i) {
       const int row = own_row(i);
-      if (warp_uniform(!is_own(i))) break;
+      if (warp_uniform(row >= kRows)) break;
+      float per_unit = 1.f;
+      if constexpr (Plan::kScalesQueries) {
+        const float unit = unit_of(largest[i]);
+        per_unit = div_rn(1.f, unit);
+        const float shown = QueryUnits<Plan>::kAreRare ? unit * (1.f / kOrdinaryUnit) : unit * scale;
+        if (lane() == 0) store_shared_u32(Plan::kUnitsAt + row * 4, bits_of(shown));
+      }
       if constexpr (Plan::kSumGroups > 0) sum_groups(i, row, per_unit);
       KV_UNROLL
       for (int e = 0; e < kAll; ++e)
@@ -85,15 +102,13 @@ class QueryRows {
     }
     if constexpr (Plan::kByWarpgroups) Plan::Products::publish();
     sync_block();
-    return unit;
   }
 
  private:
-  // The warp's i-th row. is_own: does the unit have that row?
-  KV_DEVICE static int own_row(int i) { return Unit::first() + i * Unit::kWarps + Unit::own_warp(); }
-  KV_DEVICE static bool is_own(int i) { return i * Unit::kWarps + Unit::own_warp() < Unit::kRows; }
+  KV_DEVICE static int own_row(int i) { return i * Plan::kWarps + warp(); }  // the warp's i-th row
 
-  KV_DEVICE void transform(int i) {
+  // Returns the bits of the row's largest magnitude, which order as magnitudes do: a NaN is above all of them.
+  KV_DEVICE u32 transform(int i) {
     const int row = own_row(i);
     float x[kPerLane];
     [[maybe_unused]] float second[kPerLane];
@@ -101,31 +116,32 @@ class QueryRows {
     for (int e = 0; e < kPerLane; ++e)
       x[e] = row < Plan::kRows && e * 32 + lane() < Plan::kQueryDim ? Plan::query_of(raw_[i][e]) : 0.f;
     if constexpr (Plan::kRotatesQueries) to_rotated<typename Plan::KeyDomain>(x, second);
-    float most = 0.f;
+    u32 largest = 0;
     KV_UNROLL
     for (int e = 0; e < kAll; ++e) {
       if constexpr (kAll > kPerLane)
         x_[i][e] = e < kPerLane ? x[e] : second[e - kPerLane];
       else
         x_[i][e] = x[e];
-      most = larger(most, absolute(x_[i][e]));
+      largest = larger_bits(largest, bits_of(absolute(x_[i][e])));
     }
     if constexpr (Plan::kScalesQueries) {
       KV_UNROLL
-      for (int mask = 16; mask > 0; mask >>= 1) most = larger(most, shfl_xor(most, mask));
-      if (is_own(i) && lane() == 0) store_shared_u32(Plan::kLargestAt + row * 4, bits_of(most));
+      for (int mask = 16; mask > 0; mask >>= 1) largest = larger_bits(largest, shfl_xor(largest, mask));
     }
+    return largest;
   }
-  KV_DEVICE static float largest() {
-    float all = 1e-30f;
-    KV_UNROLL
-    for (int row = 0; row < Unit::kRows; row += 4) {
-      u32 four[4];
-      load_staged_u128(four, Plan::kLargestAt + (Unit::first() + row) * 4);
-      all = larger(all,
-                   larger(larger(float_of(four[0]), float_of(four[1])), larger(float_of(four[2]), float_of(four[3]))));
-    }
-    return all;
+  KV_DEVICE static u32 larger_bits(u32 a, u32 b) { return a > b ? a : b; }
+
+  // The unit of a row with this largest magnitude.
+  KV_DEVICE static float unit_of(u32 largest) {
+    constexpr u32 kInfinity = 0x7f800000u;
+    if constexpr (Plan::kHasIntegerKeys)
+      return largest < kInfinity ? larger(float_of(largest), kLeastLargest) * (1.f / kLargestQuery) : float_of(~0u);
+    // 2^(e - 14) for a magnitude of 2^e to 2^(e + 1). Its reciprocal must be a normal number, too.
+    const u32 exponent = largest >> 23, own = (exponent > 15 ? exponent : 15) - 14;
+    const bool is_ordinary = largest == 0 || (largest >= bits_of(kLeastOrdinary) && largest < bits_of(kMostOrdinary));
+    return is_ordinary ? kOrdinaryUnit : float_of(own << 23);
   }
   // Stores an element, in the unit of the fragments, to its place.
   KV_DEVICE static void put(u32 place, float q) {
@@ -146,6 +162,7 @@ class QueryRows {
   // rounded Q cancels that. The sum of integers is multiplied by kSumFactor.
   KV_DEVICE void sum_groups(int i, int row, float per_unit) {
     constexpr int kRegisters = kAll / Plan::kSumGroups;  // registers of one group
+    constexpr bool kIsRounded = Plan::kScalesQueries && Plan::kQueryTerms == 1 && !Plan::kHasIntegerKeys;
     static_assert(kRegisters * Plan::kSumGroups == kAll, "groups of whole registers");
     KV_UNROLL
     for (int group = 0; group < Plan::kSumGroups; ++group) {
@@ -153,7 +170,7 @@ class QueryRows {
       KV_UNROLL
       for (int e = 0; e < kRegisters; ++e) {
         const float q = x_[i][group * kRegisters + e] * per_unit;
-        sum += Plan::kScalesQueries && !Plan::kHasIntegerKeys ? f32_from_f16(f16_from_f32(q)) : q;
+        sum += kIsRounded ? f32_from_f16(f16_from_f32(q)) : q;
       }
       KV_UNROLL
       for (int mask = 16; mask > 0; mask >>= 1) sum += shfl_xor(sum, mask);
@@ -168,6 +185,64 @@ KV_DEVICE u32 query_sum(int group, int row) {
   return load_staged_u32(Plan::kSumsAt + (group * Plan::kColumnBlocks * 8 + row) * 4);
 }
 
+// The units of the rows as scores need them. The lane has columns 2c and 2c + 1 of each block.
+template <class Plan>
+struct ColumnUnits {
+  using Units = QueryUnits<Plan>;
+  // Registers hold factors where they hold Q, and those of one block.
+  static constexpr bool kHoldsFactors = Units::kAreFactors && (Plan::kHoldQueries || Plan::kColumnBlocks == 1);
+  float factors[kHoldsFactors ? Plan::kColumnBlocks : 1][2];
+  u32 are_some_rare;  // 1, if a row has another unit than the ordinary one; the same in all lanes
+
+  // Takes the factor from products to scores that rows without units have. Returns the one that all rows have, if they
+  // have one.
+  KV_DEVICE float hold(float scale) {
+    if constexpr (kHoldsFactors) {
+      KV_UNROLL
+      for (int n = 0; n < Plan::kColumnBlocks; ++n) load(factors[n], n);
+    }
+    if constexpr (Units::kAreOne) return float_of(load_staged_u32(Plan::kUnitsAt + Units::first_row() * 4));
+    if constexpr (!Units::kAreRare) return scale;
+    bool is_rare = false;
+    KV_UNROLL
+    for (int row = 0; row < Plan::kColumnBlocks * 8; row += 32) {
+      const int own = row + lane() < Plan::kColumnBlocks * 8 ? row + lane() : 0;
+      is_rare |= load_staged_u32(Plan::kUnitsAt + (Units::first_row() + own) * 4) != bits_of(1.f);
+    }
+    are_some_rare = any(is_rare);
+    return scale * kOrdinaryUnit;
+  }
+  // The factors from products to scores of block n. scale: what hold() has returned.
+  KV_DEVICE void get(float (&factor)[2], int n, float scale) const {
+    if constexpr (!Units::kAreFactors)
+      factor[0] = factor[1] = scale;
+    else if constexpr (kHoldsFactors)
+      factor[0] = factors[n][0], factor[1] = factors[n][1];
+    else
+      load(factor, n);
+  }
+  // Calls multiply(n, unit) for each block n, where some unit is rare. unit: of the lane's columns.
+  template <class Multiply>
+  KV_DEVICE void apply_rare(const Multiply& multiply) const {
+    if constexpr (Units::kAreRare) {
+      if (!warp_uniform(are_some_rare != 0)) return;
+      KV_UNROLL
+      for (int n = 0; n < Plan::kColumnBlocks; ++n) {
+        float unit[2];
+        load(unit, n);
+        multiply(n, unit);
+      }
+    }
+  }
+
+ private:
+  KV_DEVICE static void load(float (&unit)[2], int n) {
+    u32 words[2];
+    load_staged_u64(words, Plan::kUnitsAt + (Units::first_row() + n * 8 + 2 * (lane() & 3)) * 4);
+    unit[0] = float_of(words[0]), unit[1] = float_of(words[1]);
+  }
+};
+
 // The lane's B fragments of Q: held in registers where they fit, else read from shared memory for every 16 tokens.
 template <class Plan>
 struct Queries {
@@ -177,6 +252,7 @@ struct Queries {
                        kWords = Plan::kHasIntegerKeys ? 4 : 2 * Plan::kQueryTerms;
   u32 held[Plan::kHoldQueries ? kFragments : 1][kWords];
   u32 sums[Plan::kHoldQueries ? Plan::kColumnBlocks : 1][2];  // query_sum of the lane's columns, for one group
+  ColumnUnits<Plan> units;
 
   KV_DEVICE static void read(int fragment, u32 (&q)[kWords]) {
     if constexpr (kWords == 4)
@@ -184,7 +260,8 @@ struct Queries {
     else
       load_staged_u64(q, Plan::kQueriesAt + (fragment * 32 + lane()) * 8);
   }
-  KV_DEVICE void hold() {
+  // Takes and returns what ColumnUnits::hold() does.
+  KV_DEVICE float hold(float scale) {
     table.load(Plan::kIntegerTableAt);
     if constexpr (Plan::kHoldQueries) {
       KV_UNROLL
@@ -192,6 +269,7 @@ struct Queries {
       KV_UNROLL
       for (int i = 0; i < 2 * Plan::kColumnBlocks * (Plan::kSumGroups == 1); ++i) sums[i / 2][i % 2] = read_sum(0, i);
     }
+    return units.hold(scale);
   }
   KV_DEVICE static u32 read_sum(int group, int i) {
     return query_sum<Plan>(group, i / 2 * 8 + 2 * (lane() & 3) + i % 2);

@@ -1,5 +1,5 @@
-// Scores of a staged tile: x = Q K^T x scale - reference maximum, section by section of K's rows. Each warp loads codes
-// of 16 tokens a subtile, unpacks them to A fragments (half2 by unpack_f16.cuh, or int8 by unpack_int8.cuh), and
+// Scores of a staged tile: x = Q K^T x factor - reference maximum, section by section of K's rows. Each warp loads
+// codes of 16 tokens a subtile, unpacks them to A fragments (half2 by unpack_f16.cuh, or int8 by unpack_int8.cuh), and
 // multiplies them by the B fragments of Q (query_fragments.cuh). Four lanes share a row of K: lane 4 g + c has bytes of
 // tokens g and g + 8. What one lane loads and unpacks at once is a lane read (`kReadCodes` codes of one row). A group
 // is the codes that share one scale; its scale multiplies the sum of the group's products, in fp32.
@@ -50,19 +50,36 @@ KV_DEVICE void multiply_read(Scores<Plan> (&sum)[Plan::kQueryTerms], const u32 (
   }
 }
 
-// How a section's sums of products become scores. If K is one section with one group of scales, the softmax scale joins
-// that scale, and x is one multiply-add behind the products. Else the groups add up to a score first.
+// How a section's sums of products become scores. If K is one section with one group of scales, the factor from
+// products to scores joins that scale, and x is one multiply-add behind the products. Else the groups add up to a score
+// first.
 template <class Plan, class S>
 struct Gather {
   static constexpr bool kIsDone = S::kDim == Plan::K::kDim && S::kGroups == 1 && !S::kAddsMinima;
-  float softmax_scale;
+  float common_factor;  // what Queries::hold() has returned
+  const Queries<Plan>& queries;
   const Softmax<Plan>& softmax;
-  KV_DEVICE float scale(float of_group) const { return kIsDone ? of_group * softmax_scale : of_group; }
+  // The factor of products, by a scale of the lane's two tokens and by the lane's columns of block n.
+  KV_DEVICE void factor(float (&of)[4], const float (&scale)[2], int n) const {
+    float of_column[2] = {1.f, 1.f};
+    if constexpr (kIsDone) queries.units.get(of_column, n, common_factor);
+    KV_UNROLL
+    for (int j = 0; j < 4; ++j) of[j] = scale[j / 2] * of_column[j % 2];
+  }
   KV_DEVICE float before(const Scores<Plan>& s, int group, int i) const {
     if constexpr (kIsDone) return -softmax.reference_max[i / 4][i % 2];
     return S::kFirst > 0 || group > 0 ? s[i / 4][i % 4] : 0.f;
   }
 };
+
+// Multiplies sums of products by the units of their columns, where some are rare.
+template <class Plan>
+KV_DEVICE void apply_rare_units(const Queries<Plan>& queries, Scores<Plan>& sum) {
+  queries.units.apply_rare([&](int n, const float(&unit)[2]) {
+    KV_UNROLL
+    for (int j = 0; j < 4; ++j) sum[n][j] *= unit[j % 2];
+  });
+}
 
 // Misalignment (unaligned_rows.cuh) of the lane's rows g and g + 8 of each subtile.
 template <class Side, int kSubtiles>
@@ -142,14 +159,17 @@ KV_DEVICE void score_section(Scores<Plan> (&s)[Plan::kSubtiles], SharedAddress s
         minimum[0] = S::minimum(scales_of<K, S>(stage, misalignment[sub][0], row, group, c), 0);
         minimum[1] = S::minimum(scales_of<K, S>(stage, misalignment[sub][1], row + 8, group, c), 0);
       }
-      KV_UNROLL
-      for (int i = 0; i < 2; ++i) scale[i] = gather.scale(scale[i]);
+      if constexpr (Plan::kQueryTerms == 2) {
+        KV_UNROLL
+        for (int i = 0; i < 4 * Plan::kColumnBlocks; ++i) sum[0][i / 4][i % 4] += sum[1][i / 4][i % 4];
+      }
+      if constexpr (Gather<Plan, S>::kIsDone) apply_rare_units<Plan>(queries, sum[0]);
       KV_UNROLL
       for (int i = 0; i < 4 * Plan::kColumnBlocks; ++i) {
-        float total = sum[0][i / 4][i % 4], before = gather.before(s[sub], group, i);
-        if constexpr (Plan::kQueryTerms == 2) total += sum[1][i / 4][i % 4];
+        float before = gather.before(s[sub], group, i), factor[4];
+        gather.factor(factor, scale, i / 4);
         if constexpr (S::kAddsMinima) before += minimum[i % 4 / 2] * float_of(queries.sum(group, i / 4 * 2 + i % 2));
-        s[sub][i / 4][i % 4] = total * scale[i % 4 / 2] + before;
+        s[sub][i / 4][i % 4] = sum[0][i / 4][i % 4] * factor[i % 4] + before;
       }
     }
   }
@@ -218,18 +238,20 @@ KV_DEVICE void score_section_of_integers(Scores<Plan> (&s)[Plan::kSubtiles], Sha
           scale[i] = S::scale(scales_of<K, S>(stage, misalignment[sub][i], first + sub * 16 + g + i * 8, group, c), 0);
       }
       KV_UNROLL
-      for (int i = 0; i < 2; ++i) scale[i] = gather.scale(scale[i]);
-      KV_UNROLL
-      for (int i = 0; i < 4 * Plan::kColumnBlocks; ++i) {
-        const float total = float(high[sub][i / 4][i % 4] * 256 + low[sub][i / 4][i % 4]);
-        s[sub][i / 4][i % 4] = total * scale[i % 4 / 2] + gather.before(s[sub], group, i);
+      for (int n = 0; n < Plan::kColumnBlocks; ++n) {
+        float factor[4];
+        gather.factor(factor, scale, n);
+        KV_UNROLL
+        for (int j = 0; j < 4; ++j)
+          s[sub][n][j] =
+              float(high[sub][n][j] * 256 + low[sub][n][j]) * factor[j] + gather.before(s[sub], group, 4 * n + j);
       }
     }
   }
 }
 
-// x for kSubtiles x 16 tokens of the tile, from row `first` on: scores relative to the reference maximum. scale: from
-// the sections' sums to scores in base 2.
+// x for kSubtiles x 16 tokens of the tile, from row `first` on: scores relative to the reference maximum. scale: what
+// Queries::hold() has returned.
 template <class Plan>
 KV_DEVICE void score(Scores<Plan> (&x)[Plan::kSubtiles], SharedAddress stage, int first,
                      const u32 (&misalignment)[Plan::kSubtiles][2], const Queries<Plan>& queries, Table table,
@@ -237,7 +259,7 @@ KV_DEVICE void score(Scores<Plan> (&x)[Plan::kSubtiles], SharedAddress stage, in
   bool is_done = false;
   for_each(typename Plan::K::Sections{}, [&](auto section) {
     using S = decltype(section);
-    const Gather<Plan, S> gather{scale, softmax};
+    const Gather<Plan, S> gather{scale, queries, softmax};
     if constexpr (Plan::kHasIntegerKeys)
       score_section_of_integers<Plan, S>(x, stage, first, misalignment, queries, gather);
     else
@@ -246,9 +268,16 @@ KV_DEVICE void score(Scores<Plan> (&x)[Plan::kSubtiles], SharedAddress stage, in
   });
   if (is_done) return;
   KV_UNROLL
-  for (int i = 0; i < Plan::kSubtiles * 4 * Plan::kColumnBlocks; ++i) {
-    float& s = x[i / (4 * Plan::kColumnBlocks)][i / 4 % Plan::kColumnBlocks][i % 4];
-    s = s * scale - softmax.reference_max[i / 4 % Plan::kColumnBlocks][i % 2];
+  for (int sub = 0; sub < Plan::kSubtiles; ++sub) apply_rare_units<Plan>(queries, x[sub]);
+  KV_UNROLL
+  for (int n = 0; n < Plan::kColumnBlocks; ++n) {
+    float factor[2];
+    queries.units.get(factor, n, scale);
+    KV_UNROLL
+    for (int i = 0; i < Plan::kSubtiles * 4; ++i) {
+      float& s = x[i / 4][n][i % 4];
+      s = s * factor[i % 2] - softmax.reference_max[n][i % 2];
+    }
   }
 }
 

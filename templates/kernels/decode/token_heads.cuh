@@ -47,12 +47,12 @@ struct QueryChunk<AllFragments<Plan>> {
   KV_DEVICE int query_head(int row) const { return (first_head + row / 8) * Plan::kGroup + row % 8 % Plan::kGroup; }
 };
 
-// Each head has a unit of its own. The warps of a head load its rows.
+// Units are those of the rows of one head, whose warps have its rows alone.
 template <class Plan>
-struct UnitRows<AllFragments<Plan>> {
-  static constexpr int kRows = 8, kWarps = Plan::kWarps / Plan::kHeads;
-  KV_DEVICE static int first() { return own_head<Plan>() * kRows; }
-  KV_DEVICE static int own_warp() { return own_stream<Plan>(); }
+struct QueryUnits<AllFragments<Plan>> : UnitKinds<Plan> {};
+template <TakesHeads Plan>
+struct QueryUnits<Plan> : UnitKinds<Plan> {
+  KV_DEVICE static int first_row() { return own_head<Plan>() * 8; }
 };
 
 // B fragments of the warp's own head.
@@ -63,13 +63,15 @@ struct Queries<Plan> {
   static constexpr int kFragments = All::kFragments / Plan::kHeads, kWords = All::kWords;
   Table table;
   u32 held[Plan::kHoldQueries ? kFragments : 1][kWords];
+  ColumnUnits<Plan> units;
 
-  KV_DEVICE void hold() {
+  KV_DEVICE float hold(float scale) {
     table.load(Plan::kIntegerTableAt);
     if constexpr (Plan::kHoldQueries) {
       KV_UNROLL
       for (int i = 0; i < kFragments; ++i) read(i, held[i]);
     }
+    return units.hold(scale);
   }
   KV_DEVICE u32 sum(int group, int i) const {
     return query_sum<AllFragments<Plan>>(group, own_head<Plan>() * 8 + 2 * (lane() & 3) + i);
@@ -287,10 +289,10 @@ KV_DEVICE void attend_split(const Args& args, TileScheduler& scheduler, KvSplit&
   sync_block();  // the barriers of all streams are open
   ring.begin();
 
-  const float query_unit = rows.store();
+  const float unscaled = args.scale_log2 * K::kUnit;
+  rows.store(unscaled);
   Queries<Plan> queries;
-  queries.hold();
-  const float scale = args.scale_log2 * K::kUnit * query_unit;
+  const float scale = queries.hold(unscaled);
 
   Sums<Plan> sums;
   sums.softmax.reset();

@@ -45,7 +45,7 @@ struct WarpgroupProducts {
     static_assert(kIsPlain || !Plan::kScalesAreMatrices, "keys that are not plain load their scales themselves");
     static_assert(Plan::kSubtiles == 1 || !Plan::kScalesAreMatrices, "scales of a tile of 16 tokens");
     if constexpr (kIsPlain)
-      score_plain<S>(x, stage, misalignment, table, scale, softmax, value_scales, places);
+      score_plain<S>(x, stage, misalignment, queries, table, scale, softmax, value_scales, places);
     else
       kv::score<Plan>(x, stage, 0, misalignment, queries, table, scale, softmax);
   }
@@ -135,8 +135,9 @@ struct WarpgroupProducts {
   // sum. Products of a few steps are under way while the next codes are decoded.
   template <class S>
   KV_DEVICE static void score_plain(Scores<Plan> (&x)[Plan::kSubtiles], SharedAddress stage,
-                                    const u32 (&misalignment)[Plan::kSubtiles][2], Table table, float scale,
-                                    const Softmax<Plan>& softmax, [[maybe_unused]] TokenScales<Plan>& value_scales,
+                                    const u32 (&misalignment)[Plan::kSubtiles][2], const Queries<Plan>& queries,
+                                    Table table, float scale, const Softmax<Plan>& softmax,
+                                    [[maybe_unused]] TokenScales<Plan>& value_scales,
                                     [[maybe_unused]] const Places& places) {
     using K = typename Plan::K;
     const int g = lane() >> 2, c = lane() & 3;
@@ -183,6 +184,7 @@ struct WarpgroupProducts {
       KV_UNROLL
       for (int sub = 0; sub < Plan::kSubtiles; ++sub) {
         settle_all(sum[sub]);
+        apply_rare_units<Plan>(queries, sum[sub]);
         KV_UNROLL
         for (int i = 0; i < kColumns / 2; ++i) {
           const float before = group > 0 ? x[sub][i / 4][i % 4] : -float_of(reference_max[i / 4][i % 2]);

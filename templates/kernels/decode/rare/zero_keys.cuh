@@ -25,7 +25,7 @@ requires(S::kCountsFromZero) KV_DEVICE
   using K = typename Plan::K;
   using Bare = Centred<S>;
   score_section_of_integers<Plan, Bare>(s, stage, first, misalignment, queries,
-                                        Gather<Plan, Bare>{gather.softmax_scale, gather.softmax});
+                                        Gather<Plan, Bare>{gather.common_factor, queries, gather.softmax});
   const int g = lane() >> 2, c = lane() & 3;
   KV_UNROLL
   for (int group = 0; group < S::kGroups; ++group) KV_UNROLL
@@ -34,11 +34,15 @@ requires(S::kCountsFromZero) KV_DEVICE
     KV_UNROLL
     for (int i = 0; i < 2; ++i) {
       const SharedAddress at = scales_of<K, S>(stage, misalignment[sub][i], first + sub * 16 + g + i * 8, group, c);
-      shift[i] = gather.scale(S::zero_value(at, 0) * (1.f / Plan::kSumFactor) - S::scale(at, 0));
+      shift[i] = S::zero_value(at, 0) * (1.f / Plan::kSumFactor) - S::scale(at, 0);
     }
     KV_UNROLL
-    for (int i = 0; i < 4 * Plan::kColumnBlocks; ++i)
-      s[sub][i / 4][i % 4] += shift[i % 4 / 2] * float(int(queries.sum(group, i / 4 * 2 + i % 2)));
+    for (int n = 0; n < Plan::kColumnBlocks; ++n) {
+      float factor[4];
+      gather.factor(factor, shift, n);
+      KV_UNROLL
+      for (int j = 0; j < 4; ++j) s[sub][n][j] += factor[j] * float(int(queries.sum(group, n * 2 + j % 2)));
+    }
   }
 }
 
