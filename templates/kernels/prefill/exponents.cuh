@@ -82,7 +82,7 @@ struct RowFit {
   }
   // All lanes of the warp take part.
   KV_DEVICE static int fit(Reads& reads, SharedAddress stage, int row, u32 misalignment, int c) {
-    constexpr float kInfinity = __builtin_huge_valf();
+    const float kInfinity = float_of(0x7f800000u);
     const auto place = [&](int i) { return scales_of<Side, S>(stage, misalignment, row, i / S::kReads, c); };
     const auto index = [&](int i) { return S::kScalesValues ? scale_index<S>(i % S::kReads, c) : 0; };
     float bound = 0.f;
