@@ -274,10 +274,12 @@ inline u32 dot_bytes(u32 a, u32 b, u32 c) {
 }
 inline u32 shift_right(u32 lo, u32 hi, u32 shift) { return u32(((unsigned long long)hi << 32 | lo) >> (shift & 31)); }
 
-inline void mma_16x8x16(float (&d)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1, KV_SITE) {
+namespace cpu {
+// of(bits) is the number that 16 bits of an operand stand for.
+template <float (*of)(u32)>
+inline void mma_16x8x16(float (&d)[4], const u32 (&words)[6], const char* file, int line) {
   u32 mine[12];  // as floats, which their owner converts once: A pairs 0..7, B pairs 8..11
-  const u32 words[6] = {a0, a1, a2, a3, b0, b1};
-  for (int i = 0; i < 12; ++i) mine[i] = bits_of(f32_from_f16(words[i / 2] >> 16 * (i % 2) & 0xffff));
+  for (int i = 0; i < 12; ++i) mine[i] = bits_of(of(words[i / 2] >> 16 * (i % 2) & 0xffff));
   const cpu::Slots slots = cpu::show(mine, file, line);
   const int g = lane() >> 2, c = lane() & 3;
   for (int i = 0; i < 4; ++i) {
@@ -291,6 +293,13 @@ inline void mma_16x8x16(float (&d)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u
     }
     d[i] += sum;
   }
+}
+}  // namespace cpu
+inline void mma_16x8x16(float (&d)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1, KV_SITE) {
+  cpu::mma_16x8x16<f32_from_f16>(d, {a0, a1, a2, a3, b0, b1}, file, line);
+}
+inline void mma_16x8x16_bf16(float (&d)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1, KV_SITE) {
+  cpu::mma_16x8x16<f32_from_bf16>(d, {a0, a1, a2, a3, b0, b1}, file, line);
 }
 
 inline void mma_16x8x16_first(float (&d)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1, KV_SITE) {
@@ -557,11 +566,12 @@ inline u32 columns_behind(u32 columns, int bytes) { return columns + u32(bytes);
 inline void store_columns(SharedAddress a, u32 v) { store_shared_u32(a, v); }
 inline u32 uniform(u32 v, KV_SITE) { return shfl(v, 0, file, line); }
 // These products happen at once.
-template <int kColumns, bool kIsTransposed, class Sums>
+template <int kColumns, bool kIsTransposed, bool kAreBfloats = false, class Sums>
 inline void wgmma_columns(const Sums& d, u32 a0, u32 a1, u32 a2, u32 a3, u32 b, bool adds, KV_SITE) {
   const u32 words[4] = {a0, a1, a2, a3};
+  const auto of = [](u32 bits) { return kAreBfloats ? f32_from_bf16(bits) : f32_from_f16(bits); };
   u32 mine[8];
-  for (int i = 0; i < 8; ++i) mine[i] = bits_of(f32_from_f16(words[i / 2] >> 16 * (i % 2) & 0xffff));
+  for (int i = 0; i < 8; ++i) mine[i] = bits_of(of(words[i / 2] >> 16 * (i % 2) & 0xffff));
   const cpu::Slots slots = cpu::show(mine, file, line);
   const int g = lane() >> 2, c = lane() & 3;
   for (int i = 0; i < kColumns / 2; ++i) {
@@ -569,7 +579,7 @@ inline void wgmma_columns(const Sums& d, u32 a0, u32 a1, u32 a2, u32 a3, u32 b, 
     float sum = 0.f;
     for (int k = 0; k < 16; ++k) {
       const u32 at = b + t * 256 + k / 8 * 128 + (kIsTransposed ? k % 8 * 16 + n * 2 : n * 16 + k % 8 * 2);
-      sum += float_of(slots[4 * g + k % 8 / 2][2 * (high + k / 8 * 2) + k % 2]) * f32_from_f16(load_shared_u16(at));
+      sum += float_of(slots[4 * g + k % 8 / 2][2 * (high + k / 8 * 2) + k % 2]) * of(load_shared_u16(at));
     }
     d(i) = adds ? d(i) + sum : sum;
   }

@@ -277,6 +277,15 @@ KV_DEVICE void mma_16x8x16_first(float (&d)[4], u32 a0, u32 a1, u32 a2, u32 a3, 
 #endif
 }
 
+// d[16x8] += a[16x16] b[16x8] of bfloats, placed as the halves of mma_16x8x16 are.
+KV_DEVICE void mma_16x8x16_bf16(float (&d)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
+#if __CUDA_ARCH__ >= 800
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+#endif  // planners do not use it on sm_75
+}
+
 // d[16x8] += a[16x32] b[32x8] of integers: b has signed bytes, a signed or unsigned ones. With lane = 4 g + c:
 //   a[0] = A[g][4c .. 4c+3]   a[1] = A[g+8][4c ..]   a[2] = A[g][16+4c ..]   a[3] = A[g+8][16+4c ..]
 //   b[0] = B[4c .. 4c+3][g]   b[1] = B[16+4c ..][g]   d as above

@@ -25,40 +25,51 @@ KV_DEVICE u32 uniform(u32 v) { return __reduce_or_sync(0xffffffffu, v); }
 // Products are issued between wgmma_begin and wgmma_commit. Nothing may touch a or d before the wait for them. The
 // compiler does not ensure that: it reuses the registers of a while the tensor cores still read them, which shows on a
 // device only.
-template <int kColumns, bool kIsTransposed, class Sums>
+#define KV_WGMMA_COLUMNS(type)                                                                                        \
+  if constexpr (kColumns == 16)                                                                                       \
+    asm volatile(                                                                                                     \
+        "{ .reg .pred adds; setp.ne.b32 adds, %13, 0;\n"                                                              \
+        "wgmma.mma_async.sync.aligned.m64n16k16.f32." type "." type                                                   \
+        " "                                                                                                           \
+        "{%0, %1, %2, %3, %4, %5, %6, %7}, "                                                                          \
+        "{%8, %9, %10, %11}, %12, adds, 1, 1, %14; }"                                                                 \
+        : "+f"(d(0)), "+f"(d(1)), "+f"(d(2)), "+f"(d(3)), "+f"(d(4)), "+f"(d(5)), "+f"(d(6)), "+f"(d(7))              \
+        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(descriptor), "r"(int(adds)), "n"(int(kIsTransposed)));              \
+  if constexpr (kColumns == 32)                                                                                       \
+    asm volatile(                                                                                                     \
+        "{ .reg .pred adds; setp.ne.b32 adds, %21, 0;\n"                                                              \
+        "wgmma.mma_async.sync.aligned.m64n32k16.f32." type "." type                                                   \
+        " "                                                                                                           \
+        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "                                    \
+        "{%16, %17, %18, %19}, %20, adds, 1, 1, %22; }"                                                               \
+        : "+f"(d(0)), "+f"(d(1)), "+f"(d(2)), "+f"(d(3)), "+f"(d(4)), "+f"(d(5)), "+f"(d(6)), "+f"(d(7)), "+f"(d(8)), \
+          "+f"(d(9)), "+f"(d(10)), "+f"(d(11)), "+f"(d(12)), "+f"(d(13)), "+f"(d(14)), "+f"(d(15))                    \
+        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(descriptor), "r"(int(adds)), "n"(int(kIsTransposed)));              \
+  if constexpr (kColumns == 64)                                                                                       \
+    asm volatile(                                                                                                     \
+        "{ .reg .pred adds; setp.ne.b32 adds, %37, 0;\n"                                                              \
+        "wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type                                                   \
+        " "                                                                                                           \
+        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "                                     \
+        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "                           \
+        "{%32, %33, %34, %35}, %36, adds, 1, 1, %38; }"                                                               \
+        : "+f"(d(0)), "+f"(d(1)), "+f"(d(2)), "+f"(d(3)), "+f"(d(4)), "+f"(d(5)), "+f"(d(6)), "+f"(d(7)), "+f"(d(8)), \
+          "+f"(d(9)), "+f"(d(10)), "+f"(d(11)), "+f"(d(12)), "+f"(d(13)), "+f"(d(14)), "+f"(d(15)), "+f"(d(16)),      \
+          "+f"(d(17)), "+f"(d(18)), "+f"(d(19)), "+f"(d(20)), "+f"(d(21)), "+f"(d(22)), "+f"(d(23)), "+f"(d(24)),     \
+          "+f"(d(25)), "+f"(d(26)), "+f"(d(27)), "+f"(d(28)), "+f"(d(29)), "+f"(d(30)), "+f"(d(31))                   \
+        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(descriptor), "r"(int(adds)), "n"(int(kIsTransposed)));
+
+// kAreBfloats: a and b have bfloats instead of halves.
+template <int kColumns, bool kIsTransposed, bool kAreBfloats = false, class Sums>
 KV_DEVICE void wgmma_columns(const Sums& d, u32 a0, u32 a1, u32 a2, u32 a3, u32 b, bool adds) {
   static_assert(kColumns == 16 || kColumns == 32 || kColumns == 64, "other widths are not spelled out");
   // 128 bytes lie between the halves of k, and 256 between blocks of columns; the descriptor counts units of 16 bytes.
   const unsigned long long descriptor = 16ull << 32 | b;
-  if constexpr (kColumns == 16)
-    asm volatile(
-        "{ .reg .pred adds; setp.ne.b32 adds, %13, 0;\n"
-        "wgmma.mma_async.sync.aligned.m64n16k16.f32.f16.f16 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7}, "
-        "{%8, %9, %10, %11}, %12, adds, 1, 1, %14; }"
-        : "+f"(d(0)), "+f"(d(1)), "+f"(d(2)), "+f"(d(3)), "+f"(d(4)), "+f"(d(5)), "+f"(d(6)), "+f"(d(7))
-        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(descriptor), "r"(int(adds)), "n"(int(kIsTransposed)));
-  if constexpr (kColumns == 32)
-    asm volatile(
-        "{ .reg .pred adds; setp.ne.b32 adds, %21, 0;\n"
-        "wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
-        "{%16, %17, %18, %19}, %20, adds, 1, 1, %22; }"
-        : "+f"(d(0)), "+f"(d(1)), "+f"(d(2)), "+f"(d(3)), "+f"(d(4)), "+f"(d(5)), "+f"(d(6)), "+f"(d(7)), "+f"(d(8)),
-          "+f"(d(9)), "+f"(d(10)), "+f"(d(11)), "+f"(d(12)), "+f"(d(13)), "+f"(d(14)), "+f"(d(15))
-        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(descriptor), "r"(int(adds)), "n"(int(kIsTransposed)));
-  if constexpr (kColumns == 64)
-    asm volatile(
-        "{ .reg .pred adds; setp.ne.b32 adds, %37, 0;\n"
-        "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
-        "{%32, %33, %34, %35}, %36, adds, 1, 1, %38; }"
-        : "+f"(d(0)), "+f"(d(1)), "+f"(d(2)), "+f"(d(3)), "+f"(d(4)), "+f"(d(5)), "+f"(d(6)), "+f"(d(7)), "+f"(d(8)),
-          "+f"(d(9)), "+f"(d(10)), "+f"(d(11)), "+f"(d(12)), "+f"(d(13)), "+f"(d(14)), "+f"(d(15)), "+f"(d(16)),
-          "+f"(d(17)), "+f"(d(18)), "+f"(d(19)), "+f"(d(20)), "+f"(d(21)), "+f"(d(22)), "+f"(d(23)), "+f"(d(24)),
-          "+f"(d(25)), "+f"(d(26)), "+f"(d(27)), "+f"(d(28)), "+f"(d(29)), "+f"(d(30)), "+f"(d(31))
-        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(descriptor), "r"(int(adds)), "n"(int(kIsTransposed)));
+  if constexpr (kAreBfloats) {
+    KV_WGMMA_COLUMNS("bf16")
+  } else {
+    KV_WGMMA_COLUMNS("f16")
+  }
 }
 
 // Waits until at most kLeft committed batches of products are still in flight.

@@ -25,7 +25,8 @@ struct KeySection0 {
   }
   KV_DEVICE static u32 scale_half(SharedAddress block, [[maybe_unused]] int group) { return load_staged_u16(block + 0 + group * 2); }
   static constexpr bool kAddsMinima = false, kScalesAreDense = false;
-  static constexpr bool kIsMasked = false, kHasRest = false;  // kHasRest: the halves of the codes miss something
+  static constexpr bool kIsMasked = false, kAsBfloats = false;
+  static constexpr int kQueryTerms = 1, kRests = 0;  // kRests: terms of a value behind the first one
   KV_DEVICE static void unpack(const u32 (&w)[1], u32* y) {
     y[0] = ((w[0] << 4 & 0xf0f0f0f0u)) ^ 0x80808080u;
     y[1] = ((w[0] & 0xf0f0f0f0u)) ^ 0x80808080u;
@@ -68,7 +69,8 @@ struct ValueSection0 {
   static constexpr bool kOwnsTable = false;
   static constexpr int kTableAt = 0, kTableStride = 8, kTableCopies = 1, kCodeLaneBits = 0;
   static constexpr bool kAddsMinima = false, kScalesAreDense = false;
-  static constexpr bool kIsMasked = false, kHasRest = false;  // kHasRest: the halves of the codes miss something
+  static constexpr bool kIsMasked = false, kAsBfloats = false;
+  static constexpr int kQueryTerms = 1, kRests = 0;  // kRests: terms of a value behind the first one
   static constexpr int kTableTerms = 1, kTableWords = 0;
   KV_DEVICE static u32 table_word([[maybe_unused]] int i) {
     return 0;
@@ -121,6 +123,7 @@ struct Plan {
   KV_DEVICE static float query_of(u32 bits) { return f32_from_f16(bits); }
   KV_DEVICE static void store(void* data, i64 i, float v) { static_cast<float*>(data)[i] = v; }
   KV_DEVICE static int key_place(int i) { return kKeyPlace[i]; }
+  KV_DEVICE static bool is_bfloat([[maybe_unused]] u32 place) { return false; }
   KV_DEVICE static int value_order(int i) { return kValueOrder[i]; }
 };
 static_assert(KeySide::kStageBytes + ValueSide::kStageBytes == Plan::kStageBytes, "stages do not add up");

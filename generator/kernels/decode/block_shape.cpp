@@ -326,8 +326,18 @@ void take_team(DecodePlan& plan, const TeamPlan& team) {
   const bool is_coarse =
       plan.k.format.has_segments() && !plan.k.format.is_transformed() && plan.q_type == Element::bf16;
   const bool are_many = plan.by_warpgroups || (plan.team > 1 && (keys.codes.kind != CodeKind::plain || is_coarse));
-  plan.query_terms = is_half || are_many || is_rounded_once(plan.k) ? 1 : 2;
-  plan.scales_queries = plan.has_integer_keys || !is_half;
+  const int halves = is_half || are_many || is_rounded_once(plan.k) ? 1 : 2;
+  // Bfloats have 8 bits, f16 has 11 and f32 24. For many query rows two are enough, as one fp16 number is.
+  const Element of_queries = plan.k.format.is_transformed() ? Element::f32 : plan.q_type;
+  const int bfloats = of_queries == Element::bf16 ? 1 : of_queries == Element::f16 || plan.by_warpgroups ? 2 : 3;
+  plan.query_terms = 1, plan.scales_queries = plan.has_integer_keys;
+  for (SectionPlan& section : plan.k.sections) {
+    section.as_bfloats = plan.arch.has("bf16") && section.codes.is_wide() && section.codes.element != Element::f16 &&
+                         section.use != ScaleUse::by_value;
+    section.query_terms = section.as_bfloats ? bfloats : halves;
+    plan.query_terms = std::max(plan.query_terms, section.query_terms);
+    plan.scales_queries |= !section.as_bfloats && !is_half;
+  }
 }
 
 Decision decision_of(const DecodePlan& plan) {

@@ -93,6 +93,13 @@ void write_mask(Writer& w, const Format& f, bool is_planar) {
   w.line("  static constexpr int kMaskAt = {};", place(*f.field(FieldKind::mask)));
 }
 
+// Whether scales multiply values and have more exponents than fp16.
+bool has_wide_value_scales(const Format& f, const SectionPlan& section) {
+  const ScaleType type = f.scale.type;
+  return section.use == ScaleUse::by_value && f.has_scale() && !f.has_minimum() &&
+         (type == ScaleType::bf16 || type == ScaleType::e8m0 || type == ScaleType::f32);
+}
+
 const char* pairs_of(const SectionPlan& section) {
   const Section& codes = section.codes;
   if (codes.is_trellis()) return "TrellisEntries";
@@ -126,6 +133,7 @@ const char* read_of(const SectionPlan& section, bool divides) {
   if (are_bytes(section)) return "ByteRead";
   if (section.keeps_order) return "E4m3Read";
   if (!codes.is_wide()) return "CodeRead";
+  if (section.as_bfloats) return codes.element == Element::bf16 ? "BfloatRead" : "BfloatTermsRead";
   return codes.element == Element::f16 ? "F16Read" : codes.element == Element::bf16 ? "Bf16Read" : "F32Read";
 }
 
@@ -311,8 +319,14 @@ void write_section(Writer& w, const SidePlan& side, std::size_t index, const std
          flag(are_scales_dense(side, index)));
   if (!section.halves.empty())
     w.line("  KV_DEVICE static u32 half_value(int code) {{ return k{}Halves[code]; }}", type);
-  w.line("  static constexpr bool kIsMasked = {}, kHasRest = {};  // kHasRest: the halves of the codes miss something",
-         flag(section.is_masked), flag(section.codes.kind == CodeKind::plain && section.codes.element == Element::f32));
+  w.line("  static constexpr bool kIsMasked = {}, kAsBfloats = {};", flag(section.is_masked), flag(section.as_bfloats));
+  const bool has_rests = section.codes.kind == CodeKind::plain && section.codes.element == Element::f32;
+  w.line("  static constexpr int kQueryTerms = {}, kRests = {};  // kRests: terms of a value behind the first one",
+         section.query_terms,
+         !has_rests           ? 0
+         : section.as_bfloats ? 2
+                              : 1);
+  if (has_wide_value_scales(f, section)) w.line("  static constexpr bool kHasWideScales = true;");
   if (side.to_halves) write_permutes(w, section.permutes);
   if (section.is_masked) {
     write_integers(w, section.integers, type);
@@ -359,6 +373,7 @@ void side_fragments(Writer& w, const SidePlan& side) {
       w.fragment("kernels/decode/rare/unpack.cuh");
     if (section.codes.is_vector()) w.fragment("kernels/decode/rare/vectors.cuh");
     if (section.keeps_order) w.fragment("kernels/decode/rare/e4m3_rows.cuh");
+    if (section.as_bfloats) w.fragment("kernels/decode/rare/bfloat_keys.cuh");
     if (section.subtracts_zeros && side.to_halves) w.fragment("kernels/prefill/zero_rows.cuh");
     if (section.integers.counts_from_zero) w.fragment("kernels/decode/rare/zero_keys.cuh");
   }
@@ -426,6 +441,20 @@ std::vector<int> key_places(const DecodePlan& plan) {
   return places;
 }
 
+// Which places in the fragments of row 0 have bfloats, as an expression.
+std::string bfloat_places(const DecodePlan& plan) {
+  const int step_bytes = plan.column_blocks * plan.heads * 32 * 8 * plan.query_terms;
+  std::string ranges;
+  bool are_all = true;
+  for (const SectionPlan& section : plan.k.sections) {
+    are_all = are_all && section.as_bfloats;
+    if (section.as_bfloats)
+      ranges += fmt::format("{}place / {}u - {}u < {}u", ranges.empty() ? "" : " || ", step_bytes, section.first / 16,
+                            section.dim / 16);
+  }
+  return are_all ? "true" : ranges.empty() ? "false" : ranges;
+}
+
 // Writes struct KeyWriter or ValueWriter, with which formats/write_row.cuh stores rows of one side (append).
 void write_writer(Writer& w, const SidePlan& side, int head_dim, const std::string& type, const Paging& paging) {
   const std::string stored = type + "Format", encoder = type + "Encoder";
@@ -466,6 +495,10 @@ Source emit_decode(const DecodePlan& plan, const Registry& registry) {
   const std::string plan_type = attention_plan(w, plan.k.format, plan.v.format, "kernels/decode/rare/head_scales.cuh");
   w.check_first(plan.checks);
   side_fragments(w, plan.k), side_fragments(w, plan.v);
+  if (std::any_of(plan.k.sections.begin(), plan.k.sections.end(), [&](const SectionPlan& section) {
+        return has_wide_value_scales(section.own ? *section.own : plan.k.format, section);
+      }))
+    w.fragment("kernels/decode/rare/wide_scales.cuh");
   if (plan.append) format_fragments(w, plan.k.format, true), format_fragments(w, plan.v.format, true);
   if (plan.rotates_queries || plan.append) domain_fragments(w, plan.k.format);
   if (plan.rotates_output || plan.append) domain_fragments(w, plan.v.format);
@@ -558,6 +591,7 @@ Source emit_decode(const DecodePlan& plan, const Registry& registry) {
   }
   w.line("{}\n{}", load_bits_of(plan.q_type), store_of(plan.out_type));
   w.line("  KV_DEVICE static int key_place(int i) {{ return kKeyPlace[i]; }}");
+  w.line("  KV_DEVICE static bool is_bfloat([[maybe_unused]] u32 place) {{ return {}; }}", bfloat_places(plan));
   w.line("  KV_DEVICE static int value_order(int i) {{ return kValueOrder[i]; }}\n}};");
   w.line(
       "static_assert(KeySide::kStageBytes + ValueSide::kStageBytes == Plan::kStageBytes, \"stages do not add "

@@ -73,7 +73,9 @@ std::string reader(const SectionPlan& section) {
   switch (section.codes.kind) {
     case CodeKind::plain:
       text = section.codes.element == Element::f16 ? "as stored"
-                                                   : fmt::format("{} rounded to f16", to_string(section.codes.element));
+             : !section.as_bfloats                 ? fmt::format("{} rounded to f16", to_string(section.codes.element))
+             : section.codes.element == Element::bf16 ? "as stored"
+                                                      : "f32 as three bf16 terms";
       break;
     case CodeKind::uniform:
       text = "integers to halves by exponent";
@@ -90,6 +92,15 @@ std::string reader(const SectionPlan& section) {
       break;
   }
   return text + (section.use == ScaleUse::by_value ? ", each times its scale" : "");
+}
+
+// What the terms of Q are, as text of a Decision.
+const char* query_numbers(const DecodePlan& plan) {
+  const auto are = [&](bool as_bfloats) {
+    return std::any_of(plan.k.sections.begin(), plan.k.sections.end(),
+                       [&](const SectionPlan& section) { return section.as_bfloats == as_bfloats; });
+  };
+  return !are(true) ? "fp16" : are(false) ? "fp16 or bf16" : "bf16";
 }
 
 // How rows are staged, as text of a Decision.
@@ -237,12 +248,14 @@ Result<DecodePlan> plan_decode(const Problem& problem, const Tuning& tuning) {
   plan.hold_queries = shape.hold_queries.value_or(plan.hold_queries);
   plan.decisions.push_back(
       {"queries",
-       plan.has_integer_keys
-           ? fmt::format("16-bit integers in {}", plan.hold_queries ? "registers" : "shared memory")
-           : fmt::format("{} fp16 term(s) in {}", plan.query_terms, plan.hold_queries ? "registers" : "shared memory"),
+       plan.has_integer_keys ? fmt::format("16-bit integers in {}", plan.hold_queries ? "registers" : "shared memory")
+                             : fmt::format("{} {} term(s) in {}", plan.query_terms, query_numbers(plan),
+                                           plan.hold_queries ? "registers" : "shared memory"),
        plan.has_integer_keys   ? "two signed bytes, in a unit that the largest element of the row gives"
-       : !plan.scales_queries  ? "f16 queries are exact"
-       : plan.query_terms == 1 ? "rounded, in a unit that the largest element of the row gives"
+       : !plan.scales_queries  ? plan.q_type == Element::f32 && plan.by_warpgroups
+                                     ? "f32 queries to 2^-17"
+                                     : fmt::format("{} queries are exact", to_string(plan.q_type))
+        : plan.query_terms == 1 ? "rounded, in a unit that the largest element of the row gives"
                                : "high and low halves, in a unit that the largest element of the row gives",
        {}});
   if (plan.sparse_v > 0)

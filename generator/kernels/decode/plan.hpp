@@ -147,6 +147,10 @@ struct SectionPlan {
   int code_lane_bits = 0;
   // Segments of K in E4M3 only: halves keep the order of the stored bytes, because Q's dimensions may be in any order.
   bool keeps_order = false;
+  // K in bf16 or f32 on an arch with products of bf16: values are multiplied as bfloats (one for bf16, three for f32),
+  // which have the exponents of f32.
+  bool as_bfloats = false;
+  int query_terms = 1;  // K: numbers that an element of Q is split into for this section, as fp16 or as bfloats
   LaneReads reads;
   ScaleUse use = ScaleUse::none;
   bool adds_minima = false;  // K by group: the minimum times the sum of the query over the group is added to the score
@@ -224,7 +228,7 @@ struct DecodePlan : AttentionShape {
   int column_blocks = 1;          // blocks of 8 columns of the tensor cores, a query row each, which hold `rows`
   int rows = 1,                   // query rows that a block takes at once
       query_chunks = 1;           // chunks of so many rows that make up all query rows of a KV head
-  int query_terms = 1;            // fp16 numbers that an element of Q is split into: 1, or 2 (high and low)
+  int query_terms = 1;            // numbers that an element of Q is split into, at most: those of the sections
   bool scales_queries = false;    // each row of Q is in a unit of its own
   bool hold_queries = false;      // fragments of Q stay in registers, else in shared memory
   bool has_integer_keys = false;  // K is multiplied as 8-bit integers

@@ -3,11 +3,13 @@
 // packing of K needs it:
 //
 //   halves     [step of 16][block of 8 rows][lane] of kQueryTerms x (b0, b1), see below
-//              by wgmma: [step of 16][block of 8 rows] of two 8 x 8 matrices, as device/wgmma_columns.cuh has them
+//              by wgmma: [step of 16][term][block of 8 rows] of two 8 x 8 matrices, as device/wgmma_columns.cuh has them
+//   bfloats    as halves, for sections of K that are multiplied as bfloats (rare/bfloat_keys.cuh)
 //   integers   [step of 32][block of 8 rows][lane] of high (b0, b1) and low (b0, b1) bytes of 16-bit integers
 //
 // A query of f16 is exact as one fp16 term. A query of f32 (as after a rotation) is split into a high and a low term,
-// exact to 2^-22. Where K's entries are rounded too, or rows are many, it is rounded to one term.
+// exact to 2^-22. Where K's entries are rounded too, or rows are many, it is rounded to one term. Of bfloats a query of
+// bf16 takes one, one of f16 two, and one of f32 three, or two where rows are many (2^-17).
 //
 // Split and rounded halves, and integers, are in a unit that follows from the row's own largest magnitude, so that a
 // row answers for itself: its bits do not depend on the other rows of its KV head. Sums of products are multiplied by
@@ -54,7 +56,10 @@ class QueryRows {
       kAll = Plan::kKeyDim / 32;                            // elements of a row that a lane has in K's domain
   static constexpr int kRows = Plan::kColumnBlocks * 8, kPerWarp = (kRows + Plan::kWarps - 1) / Plan::kWarps;
   static constexpr int kLaneBytes = Plan::kHasIntegerKeys ? 16 : 8 * Plan::kQueryTerms;  // bytes of a lane's fragment
-  static constexpr int kRowPitch = Plan::kByWarpgroups ? 16 : 4 * kLaneBytes;            // bytes from row to row
+  // Bytes from row to row, from one block of rows to the next, and from term to term.
+  static constexpr int kRowPitch = Plan::kByWarpgroups ? 16 : 4 * kLaneBytes,
+                       kBlockBytes = Plan::kByWarpgroups ? 256 : 32 * kLaneBytes,
+                       kTermBytes = Plan::kByWarpgroups ? Plan::kColumnBlocks * kBlockBytes : 8;
   u32 raw_[kPerWarp][kPerLane];  // the bits as they are in memory, so that nothing waits for the loads yet
   u32 place_[kAll];              // bytes from the fragments' beginning to the lane's elements of row 0
   float x_[kPerWarp][kAll];      // in K's domain
@@ -98,7 +103,7 @@ class QueryRows {
       if constexpr (Plan::kSumGroups > 0) sum_groups(i, row, per_unit);
       KV_UNROLL
       for (int e = 0; e < kAll; ++e)
-        put(place_[e] + row / 8 * (32 * kLaneBytes) + row % 8 * kRowPitch, x_[i][e] * per_unit);
+        put(place_[e] + row / 8 * kBlockBytes + row % 8 * kRowPitch, Plan::is_bfloat(place_[e]), x_[i][e] * per_unit);
     }
     if constexpr (Plan::kByWarpgroups) Plan::Products::publish();
     sync_block();
@@ -144,16 +149,19 @@ class QueryRows {
     return is_ordinary ? kOrdinaryUnit : float_of(own << 23);
   }
   // Stores an element, in the unit of the fragments, to its place.
-  KV_DEVICE static void put(u32 place, float q) {
+  KV_DEVICE static void put(u32 place, bool is_bfloat, float q) {
     const SharedAddress at = Plan::kQueriesAt + place;
     if constexpr (Plan::kHasIntegerKeys) {
       const int n = round_to_int(q), high = (n + 128) >> 8;
       store_shared_u8(at, u32(high));
       store_shared_u8(at + 8, u32(n - high * 256));
     } else {
-      const u32 high = f16_from_f32(q);
-      store_shared_u16(at, high);
-      if constexpr (Plan::kQueryTerms == 2) store_shared_u16(at + 8, f16_from_f32(q - f32_from_f16(high)));
+      KV_UNROLL
+      for (int term = 0; term < Plan::kQueryTerms; ++term) {
+        const u32 bits = is_bfloat ? bf16_from_f32(q) : f16_from_f32(q);
+        store_shared_u16(at + term * kTermBytes, bits);
+        q -= is_bfloat ? f32_from_bf16(bits) : f32_from_f16(bits);
+      }
     }
   }
   // Stores the sum of a row of Q over the dimensions of each group of K. The constant that a group adds to its codes, a
@@ -255,10 +263,13 @@ struct Queries {
   ColumnUnits<Plan> units;
 
   KV_DEVICE static void read(int fragment, u32 (&q)[kWords]) {
-    if constexpr (kWords == 4)
-      load_staged_u128(q, Plan::kQueriesAt + (fragment * 32 + lane()) * 16);
-    else
-      load_staged_u64(q, Plan::kQueriesAt + (fragment * 32 + lane()) * 8);
+    const SharedAddress at = Plan::kQueriesAt + (fragment * 32 + lane()) * (kWords * 4);
+    if constexpr (kWords == 4) {
+      load_staged_u128(q, at);
+    } else {
+      KV_UNROLL
+      for (int i = 0; i < kWords; i += 2) load_staged_u64(q + i, at + i * 4);
+    }
   }
   // Takes and returns what ColumnUnits::hold() does.
   KV_DEVICE float hold(float scale) {

@@ -33,20 +33,29 @@ KV_DEVICE void add_squares(const u32 (&h)[kPairs], float& low, float& high) {
   }
 }
 
-// sum += one lane read of K, of rows g (a) and g + 8 (b), times the first kTerms fp16 terms of Q.
-template <class Plan, int kTerms, int kPairs>
-KV_DEVICE void multiply_read(Scores<Plan> (&sum)[Plan::kQueryTerms], const u32 (&a)[kPairs], const u32 (&b)[kPairs],
+// Chains of products that do not depend on each other: of the first term of Q, and of the others.
+template <class Plan>
+constexpr int kChains = Plan::kQueryTerms > 1 ? 2 : 1;
+
+// sum += one lane read of K, of rows g (a) and g + 8 (b), times the first kTerms terms of Q.
+template <class Plan, class S, int kTerms, int kPairs>
+KV_DEVICE void multiply_read(Scores<Plan> (&sum)[kChains<Plan>], const u32 (&a)[kPairs], const u32 (&b)[kPairs],
                              const Queries<Plan>& queries, int fragment) {
-  if constexpr (Plan::kByWarpgroups) return Plan::Products::score_read(sum[0], a, b, fragment);
+  if constexpr (Plan::kByWarpgroups) return Plan::Products::template score_read<S, kTerms>(sum[0], a, b, fragment);
   KV_UNROLL
   for (int i = 0; i < kPairs / 2 * Plan::kColumnBlocks; ++i) {
     const int step = i / Plan::kColumnBlocks, n = i % Plan::kColumnBlocks;
     u32 q[Queries<Plan>::kWords];
     queries.get(fragment + i, q);
     KV_UNROLL
-    for (int query_term = 0; query_term < kTerms; ++query_term)
-      mma_16x8x16(sum[query_term][n], a[2 * step], b[2 * step], a[2 * step + 1], b[2 * step + 1], q[2 * query_term],
-                  q[2 * query_term + 1]);
+    for (int term = 0; term < kTerms; ++term) {
+      auto& chain = sum[term > 0][n];
+      if constexpr (S::kAsBfloats)
+        mma_16x8x16_bf16(chain, a[2 * step], b[2 * step], a[2 * step + 1], b[2 * step + 1], q[2 * term],
+                         q[2 * term + 1]);
+      else
+        mma_16x8x16(chain, a[2 * step], b[2 * step], a[2 * step + 1], b[2 * step + 1], q[2 * term], q[2 * term + 1]);
+    }
   }
 }
 
@@ -91,6 +100,15 @@ KV_DEVICE void key_misalignments(u32 (&misalignment)[kSubtiles][2], const u8* fi
   }
 }
 
+// Powers of two for scales that multiply values in fp16: scales of the lane's row i of two are multiplied by down(i),
+// and sums of products by up(i). Scales that fp16 holds need none; for others see rare/wide_scales.cuh.
+template <class Plan, class S>
+struct TokenPowers {
+  KV_DEVICE void find(SharedAddress, const u32 (&)[2], int, int) {}
+  KV_DEVICE float down(int) const { return 1.f; }
+  KV_DEVICE float up(int) const { return 1.f; }
+};
+
 // Scores of one section of K: s = its products, or s += them if it is not the first. For kSubtiles x 16 tokens of the
 // staged tile, from row `first` on, in the accumulator layout (device/simt.cuh). misalignment: of the lane's rows g and
 // g + 8 of each subtile.
@@ -108,7 +126,9 @@ KV_DEVICE void score_section(Scores<Plan> (&s)[Plan::kSubtiles], SharedAddress s
     KV_UNROLL
     for (int sub = 0; sub < Plan::kSubtiles; ++sub) {
       const int row = first + sub * 16 + g;
-      Scores<Plan> sum[Plan::kQueryTerms] = {};  // one independent chain of products for each fp16 term of Q
+      Scores<Plan> sum[kChains<Plan>] = {};
+      TokenPowers<Plan, S> powers;
+      powers.find(stage, misalignment[sub], row, group);
       [[maybe_unused]] float squares[2] = {};
       KV_UNROLL
       for (int read = 0; read < S::kReads; ++read) {
@@ -133,19 +153,26 @@ KV_DEVICE void score_section(Scores<Plan> (&s)[Plan::kSubtiles], SharedAddress s
           const SharedAddress scales = scales_of<K, S>(stage, misalignment[sub][0], row, group, c),
                               scales_high = scales_of<K, S>(stage, misalignment[sub][1], row + 8, group, c);
           const int i = scale_index<S>(read, c);
-          scale_pairs(a, f16_from_f32(S::scale(scales, i)) * 0x10001u, S::minimum_half(scales, i) * 0x10001u);
-          scale_pairs(b, f16_from_f32(S::scale(scales_high, i)) * 0x10001u, S::minimum_half(scales_high, i) * 0x10001u);
+          scale_pairs(a, f16_from_f32(S::scale(scales, i) * powers.down(0)) * 0x10001u,
+                      S::minimum_half(scales, i) * 0x10001u);
+          scale_pairs(b, f16_from_f32(S::scale(scales_high, i) * powers.down(1)) * 0x10001u,
+                      S::minimum_half(scales_high, i) * 0x10001u);
         }
         if constexpr (S::kRenormalises) add_squares(a, squares[0], squares[0]), add_squares(b, squares[1], squares[1]);
         const int fragment = (S::kFirst / 16 + (group * S::kReads + read) * kSteps) * Plan::kColumnBlocks;
-        multiply_read<Plan, Plan::kQueryTerms>(sum, a, b, queries, fragment);
-        if constexpr (S::kHasRest) {
-          S::Read::rest(low, a);
-          S::Read::rest(high, b);
-          multiply_read<Plan, 1>(sum, a, b, queries, fragment);
+        multiply_read<Plan, S, S::kQueryTerms>(sum, a, b, queries, fragment);
+        // Products of small terms of K are left out where the term of Q is small too.
+        if constexpr (S::kRests > 0) {
+          S::Read::rest(low, a), S::Read::rest(high, b);
+          multiply_read<Plan, S, (S::kRests < S::kQueryTerms ? S::kRests : S::kQueryTerms)>(sum, a, b, queries,
+                                                                                            fragment);
+        }
+        if constexpr (S::kRests > 1) {
+          S::Read::rest(low, a), S::Read::rest(high, b);
+          multiply_read<Plan, S, 1>(sum, a, b, queries, fragment);
         }
       }
-      float scale[2] = {1.f, 1.f};
+      float scale[2] = {powers.up(0), powers.up(1)};
       [[maybe_unused]] float minimum[2] = {};
       if constexpr (S::kScalesGroups) {
         scale[0] = S::scale(scales_of<K, S>(stage, misalignment[sub][0], row, group, c), 0);
@@ -159,7 +186,7 @@ KV_DEVICE void score_section(Scores<Plan> (&s)[Plan::kSubtiles], SharedAddress s
         minimum[0] = S::minimum(scales_of<K, S>(stage, misalignment[sub][0], row, group, c), 0);
         minimum[1] = S::minimum(scales_of<K, S>(stage, misalignment[sub][1], row + 8, group, c), 0);
       }
-      if constexpr (Plan::kQueryTerms == 2) {
+      if constexpr (kChains < Plan >> 1) {
         KV_UNROLL
         for (int i = 0; i < 4 * Plan::kColumnBlocks; ++i) sum[0][i / 4][i % 4] += sum[1][i / 4][i % 4];
       }

@@ -183,7 +183,8 @@ struct ByteRead {
 };
 
 // Values that are no codes: f16 as it is; bf16 and f32 rounded to f16. From 2^-14 to 65504 bf16 is exact and f32 within
-// 2^-12; beyond 65504 they become infinity, so an overflow shows.
+// 2^-12; beyond 65504 they become infinity, so an overflow shows. K takes another way where the arch has products of
+// bf16 (rare/bfloat_keys.cuh).
 template <class Side>
 struct F16Read {
   KV_DEVICE static void row(const u32 (&w)[Side::kReadWords], u32 (&h)[Side::kReadCodes / 2], Table) {

@@ -11,8 +11,7 @@ namespace kv {
 
 template <class Plan>
 struct WarpgroupProducts {
-  static_assert(Plan::kTeam == 4 && Plan::kValueShare == 4 && Plan::kQueryTerms == 1,
-                "a warpgroup shares rows of 64, for one fp16 term of Q");
+  static_assert(Plan::kTeam == 4 && Plan::kValueShare == 4, "a warpgroup shares rows of 64");
   static constexpr int kColumns = Plan::kColumnBlocks * 8, kOperand = kColumns * 32;  // bytes of an operand of 16 k
 
   // Addresses of the lane, computed once.
@@ -41,7 +40,7 @@ struct WarpgroupProducts {
                               const Places& places) {
     using S = typename Plan::KeyCodes;
     constexpr bool kIsPlain = S::kDim == Plan::kKeyDim && !S::kIsMasked && !S::kScalesValues && !S::kRenormalises &&
-                              !S::kHasRest && !S::kAddsMinima;
+                              S::kRests == 0 && !S::kAddsMinima;
     static_assert(kIsPlain || !Plan::kScalesAreMatrices, "keys that are not plain load their scales themselves");
     static_assert(Plan::kSubtiles == 1 || !Plan::kScalesAreMatrices, "scales of a tile of 16 tokens");
     if constexpr (kIsPlain)
@@ -50,11 +49,11 @@ struct WarpgroupProducts {
       kv::score<Plan>(x, stage, 0, misalignment, queries, table, scale, softmax);
   }
 
-  // sum += the lane read of K times Q, from B fragment `fragment` on.
-  template <int kPairs>
+  // sum += the lane read of K times the first kTerms terms of Q, from B fragment `fragment` on.
+  template <class S, int kTerms, int kPairs>
   KV_DEVICE static void score_read(Scores<Plan>& sum, const u32 (&a)[kPairs], const u32 (&b)[kPairs], int fragment) {
     settle_all(sum);
-    issue<kPairs / 2>(sum, a, b, 0, fragment / Plan::kColumnBlocks, true);
+    issue<S, kTerms, kPairs / 2>(sum, a, b, 0, fragment / Plan::kColumnBlocks, true);
     wgmma_wait<0>();
     settle_all(sum);
   }
@@ -112,16 +111,17 @@ struct WarpgroupProducts {
 
   // Issues kSteps k16 steps of a lane read, from its step `of_read` on: sum += their products, or sum = their products
   // if `adds` is false. step: number of the first one among the steps of all of Q.
-  template <int kSteps, int kPairs>
+  template <class S, int kTerms, int kSteps, int kPairs>
   KV_DEVICE static void issue(Scores<Plan>& sum, const u32 (&a)[kPairs], const u32 (&b)[kPairs], int of_read, int step,
                               bool adds) {
     const auto at = [&](int i) -> float& { return sum[i / 4][i % 4]; };
     wgmma_begin();
     KV_UNROLL
-    for (int i = 0; i < kSteps; ++i) {
-      const int pair = 2 * (of_read + i);
-      wgmma_columns<kColumns, false>(at, a[pair], b[pair], a[pair + 1], b[pair + 1],
-                                     columns_at(Plan::kQueriesAt + (step + i) * kOperand), adds || i > 0);
+    for (int i = 0; i < kSteps * kTerms; ++i) {
+      const int of_issue = i / kTerms, pair = 2 * (of_read + of_issue),
+                operand = (step + of_issue) * Plan::kQueryTerms + i % kTerms;
+      wgmma_columns<kColumns, false, S::kAsBfloats>(at, a[pair], b[pair], a[pair + 1], b[pair + 1],
+                                                    columns_at(Plan::kQueriesAt + operand * kOperand), adds || i > 0);
     }
     wgmma_commit();
   }
@@ -172,7 +172,8 @@ struct WarpgroupProducts {
         if (read == 0) settle_all(sum[sub]);
         KV_UNROLL
         for (int step = 0; step < kReadSteps; step += kSteps) {
-          issue<kSteps>(sum[sub], a, b, step, (group * S::kReads + read) * kReadSteps + step, read > 0 || step > 0);
+          issue<S, S::kQueryTerms, kSteps>(sum[sub], a, b, step, (group * S::kReads + read) * kReadSteps + step,
+                                           read > 0 || step > 0);
           if (i > 0 || step > 0) wgmma_wait<1>();  // the registers of the fragments before are free
         }
       }

@@ -174,6 +174,16 @@ TEST_CASE("queries of any size count") {
                {"tbq4_0", {1e-3f, 1e4f}}},
               kWarpgroupArch, 4, 2);
 }
+// What bf16 and f32 hold, and scales with the exponents of f32, which multiply values: fp16 holds neither 1e6 nor 1e-8.
+TEST_CASE("keys of any size count") {
+  const std::vector<float> sizes = {1e-6f, 1e8f, 1e20f};
+  const std::vector<Range> wide = {{"bf16", sizes}, {"f32", sizes}};
+  check_sizes(wide, kWarpgroupArch, 4, 2);
+  check_sizes({{"vllm_ultraquant_k", {1e-6f, 1e8f}}, {"atlas_turbo8", {1e-6f, 1e8f}}, {"bf16", {1.f}}, {"f32", {1.f}}},
+              kWarpgroupArch, 4, 1);
+  check_sizes(wide, kWarpArch, 8, 3);
+  check_sizes(wide, kWarpgroupArch, 8, 3);
+}
 TEST_CASE("queries of any size count: teams") {
   for (const char* arch : {kWarpgroupArch, kWarpArch})
     check_sizes({{"fp8_e4m3", {1e-6f, 1e7f}}, {"tbq4_0", {1e-3f, 1e4f}}, {"q4_1", {1e-3f, 1e3f}}}, arch, 8, 3);
