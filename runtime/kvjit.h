@@ -392,8 +392,14 @@ typedef struct kvjit_side {
 } kvjit_side;
 
 /* The page table of one side, for layout paged. A page holds page_tokens tokens of all heads. Entry i of a sequence's
- * row is the number of the page that holds its tokens from i * page_tokens on. Every sequence has at least one entry;
- * entries behind its last token may hold anything.
+ * row is the number of the page that holds its tokens from i * page_tokens on. Every sequence has at least one entry.
+ *
+ * An entry is a page number only if the call uses a token of its page. Operations use the tokens that they name, and
+ * attention with `append` the new ones. Attention uses the tokens that some query of the call sees, as length, causal,
+ * window, token_ranges and positions say. Every other entry may hold anything: 0, -1, numbers beyond the pool; so may
+ * the bytes of its page. They are neither followed nor checked. So an engine may free the pages before a window, those
+ * outside of token_ranges, and those of sequences of which no token is seen. Masks do not count: a page of which only
+ * `mask` or `packed_mask` hides the tokens must exist.
  *
  * The members of kvjit_side get another meaning: `codes` and `scales` point into page 0 of the pool, and sequence
  * strides are the bytes from page to page. Head and token strides inside a page are free. So [token][head],
@@ -627,7 +633,7 @@ typedef struct kvjit_attention_call {
 KVJIT_API kvjit_status kvjit_alibi_slopes(float max_bias, int heads, float* slopes, kvjit_error* error);
 
 /* Bytes of a check record. A program with `checks = true` in [target] reads lengths, page tables and slots on the
- * device and checks them before it uses them. A call with a value out of range writes that value to its check record.
+ * device and checks them before it uses them; of page tables the entries that are page numbers (kvjit_pages). A call with a value out of range writes that value to its check record.
  * This call, and all calls after it with the same record, then read and write nothing else until the record is set to
  * zero again. The record is device memory, and zero before the first call. */
 #define KVJIT_CHECK_BYTES 64

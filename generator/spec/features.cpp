@@ -35,6 +35,10 @@ bool FeatureSet::any() const {
          std::any_of(std::begin(kNamed), std::end(kNamed), [this](const Named& n) { return this->*n.flag; });
 }
 
+bool FeatureSet::leaves_unseen(bool causal) const {
+  return token_ranges || window_left >= 0 || (seen_right(causal) >= 0 && position_offset);
+}
+
 long long FeatureSet::most_seen(bool causal, int query_length) const {
   const int right = seen_right(causal);
   if (window_left < 0 || (right < 0 && position_offset)) return -1;
@@ -93,8 +97,8 @@ std::vector<FeatureUse> feature_uses(const FeatureSet& set, int query_length) {
   if (set.mask)
     uses.push_back({set.mask_slopes ? "mask_slopes" : "mask", fmt::format("Mask<{}>", flag_text(set.mask_slopes)),
                     "features/mask.cuh",
-                    "costs a load of two bytes, a conversion and a multiply-add a score; slopes a comparison and a "
-                    "choice more: minus infinity stays what it is whatever the slope."});
+                    "costs a load of two bytes, a conversion, a multiply-add, a comparison and a choice a score: minus "
+                    "infinity hides a token whatever its score is."});
   if (set.packed_mask)
     uses.push_back(
         {"packed_mask", "PackedMask", "features/packed_mask.cuh", "costs a load, a shift and a choice a score."});

@@ -31,6 +31,9 @@ struct FeatureSet {
   bool any() const;
   // How many tokens after itself a query sees, causal or not; -1: all.
   int seen_right(bool causal) const { return causal ? 0 : window_right; }
+  // Whether some tokens of a sequence may be seen by no query of a call, by their position: kCutsTiles of
+  // templates/features/token_range.cuh.
+  bool leaves_unseen(bool causal) const;
   // The most tokens that the queries of a call see together; -1: no limit.
   long long most_seen(bool causal, int query_length) const;
   std::string id() const;                  // "softcap50.mask.": for names of programs and kernels

@@ -116,6 +116,7 @@ Result<void> Program::check_cache(const CacheCall& at, int sequences, int tokens
   if (!source_.checks) return {};
   kv::CheckArgs checked{};
   checked.tokens = tokens, checked.sequences = sequences, checked.first_token = at.tokens.first_token;
+  checked.seen.left = checked.seen.right = -1;  // the operation uses all of its tokens
   if (at.tokens.slots) {
     checked.slots = at.tokens.slots, checked.slot_type = at.tokens.slot_type;
     checked.slots_given = static_cast<long long>(sequences) * tokens;

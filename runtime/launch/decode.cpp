@@ -187,7 +187,8 @@ std::size_t Program::workspace_bytes(const AttentionCall& call) const {
 kv::CheckArgs Program::check_args(const AttentionCall& call) const {
   kv::CheckArgs checked{};
   checked.lengths = call.lengths, checked.tokens = call.tokens, checked.sequences = call.sequences;
-  checked.query_starts = call.query_starts, checked.queries = call.queries, checked.query_rows = call.query_rows;
+  checked.seen = seen_args(source_, call);
+  checked.query_starts = call.query_starts, checked.query_rows = call.query_rows;
   if (source_.page_tokens == 0) return checked;
   checked.tables[0] = {call.k_table, call.check.k_pages, kv::CheckedArray::k_pages};
   checked.tables[1] = {call.v_table, call.check.v_pages, kv::CheckedArray::v_pages};

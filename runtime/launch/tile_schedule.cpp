@@ -93,6 +93,13 @@ long long seen_tokens(const ProgramSource& source, const AttentionCall& call) {
   return most < 0 ? call.tokens : std::min<long long>(most, call.tokens);
 }
 
+kv::SeenArgs seen_args(const ProgramSource& source, const AttentionCall& call) {
+  const kv::FeatureArgs& features = call.features;
+  return {source.features.window_left, source.features.seen_right(source.causal),
+          queries_of(source, call),    features.position_offset,
+          features.position_offsets,   features.token_ranges};
+}
+
 long long tiles(const ProgramSource& source, const AttentionCall& call) {
   const long long tile = std::max(source.tile_tokens, 1), all = std::max(ceil_div(call.tokens, tile), 1ll);
   // One tile more than the seen tokens fill: a window may begin and end inside a tile.

@@ -9,6 +9,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "args/attention.cuh"
+#include "args/seen_tokens.cuh"
 #include "generator/source.hpp"
 #include "runtime/device/backend.hpp"
 #include "runtime/launch/calls.hpp"
@@ -26,6 +27,8 @@ long long q_heads(const ProgramSource& source, const AttentionCall& call);
 long long scheduler_heads(const ProgramSource& source, const AttentionCall& call);
 // Tokens of one sequence that its queries may see: all of them, or those inside the program's window.
 long long seen_tokens(const ProgramSource& source, const AttentionCall& call);
+// The numbers by which kernels for every program find the tokens that the queries of a call see.
+kv::SeenArgs seen_args(const ProgramSource& source, const AttentionCall& call);
 // Tiles of all batch-heads of a call if every sequence has `call.tokens`. At least 1 for each batch-head, also for a
 // call that has not been checked yet.
 long long tiles(const ProgramSource& source, const AttentionCall& call);

@@ -136,6 +136,7 @@ Result<void> Program::run_two_passes(const AttentionCall& call, const ContextChu
         args.first_token = begin, args.sequences = group.sequences, args.tokens = tokens, args.heads = call.kv_heads;
         args.x_type = kv::RowType::f16;
         args.tensor_scale = 1;  // the second pass has it
+        args.seen = seen_args(source_, group);
         args.keep_rotated = (side == 0 ? source_.k : source_.v).stays_rotated ? 1 : 0;
         if (tokens > 0) KV_CHECK(dequantize_chunk(side, args, call.check.record, stream, report));
         *halves[side] = {static_cast<kv::u8*>(data), nullptr, 2 * sequence, 2 * head, 2 * dim, 0, 0, 0};

@@ -3,6 +3,7 @@
 // record counts a value, so calls with that record do nothing until the caller clears it.
 // SPDX-License-Identifier: MIT
 #pragma once
+#include "args/seen_tokens.cuh"
 #include "args/slots.cuh"
 
 namespace kv {
@@ -28,7 +29,8 @@ struct CheckedTable {
 struct CheckArgs {
   CheckRecord* record;
   const int* lengths;  // tokens of each sequence, each to be within 0 .. tokens; null: `tokens` for every sequence
-  i64 first_token;     // entries of tables are checked from the page of this token on
+  i64 first_token;     // the cache's token of token 0
+  SeenArgs seen;       // tokens of the call: entries of pages without a token that is seen are no page numbers
   int tokens,          // tokens of a sequence that the call uses, at most
       sequences,       // sequences of the call
       page_tokens;     // tokens of a page
@@ -37,8 +39,7 @@ struct CheckArgs {
   i64 slots_given,    // entries of `slots`
       slot_count;     // slots that exist; negative slots are always allowed
   SlotType slot_type;
-  const int* query_starts;  // of a ragged batch, as in VarlenArgs; null: there are none to check
-  int queries;              // of a sequence, at most
+  const int* query_starts;  // of a ragged batch, as in VarlenArgs, with up to seen.queries; null: none to check
   i64 query_rows;           // rows of q and out
 };
 

@@ -1,5 +1,6 @@
 // Mask: a half for each (query row, token) is added to the score. If kHasSlopes, the half is multiplied by the slope of
-// the query head first, as ggml has ALiBi. Minus infinity stays minus infinity whatever the slope.
+// the query head first, as ggml has ALiBi. Minus infinity hides the token whatever the slope and the score are: the
+// score of a row of K that nobody wrote may be NaN.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "features/feature_list.cuh"
@@ -24,7 +25,7 @@ struct Mask : FeatureDefaults<Mask<kHasSlopes>> {
   KV_DEVICE static Loaded load(const Row& row, int token) { return {row.mask[token]}; }
   KV_DEVICE static float apply(float score, const Row& row, const Loaded& loaded, int) {
     constexpr u32 kMinusInfinity = 0xfc00;
-    if (kHasSlopes && loaded.half == kMinusInfinity) return minus_infinity();
+    if (loaded.half == kMinusInfinity) return minus_infinity();
     return score + f32_from_f16(loaded.half) * (kHasSlopes ? row.slope : kLog2E);
   }
 };

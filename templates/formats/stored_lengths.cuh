@@ -5,7 +5,8 @@
 //
 // A format F with lengths of the generator has Rows (the format without lengths), kSideAt (bytes from the start of a
 // call's arguments to the side), scratch_row() (the scratch row), and kEndsAtLengths (dequantize) or kAppends
-// (quantize).
+// (quantize). With kReadsSeen, dequantize also leaves out tokens that no query of the call sees: their pages may be
+// freed.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "args/context_chunks.cuh"
@@ -30,6 +31,14 @@ template <Bounded F>
 KV_DEVICE StoredRow placed_row(const CacheSide& side, i64 sequence, i64 head, i64 token) {
   const BoundedCodecArgs& args = args_with_lengths<F>(side);
   if (args.lengths && token >= args.lengths[sequence]) return {F::scratch_row(), F::scratch_row()};
+  return stored_row<typename F::Rows>(side, sequence, head, token);
+}
+template <Bounded F>
+requires(F::kReadsSeen) KV_DEVICE StoredRow placed_row(const CacheSide& side, i64 sequence, i64 head, i64 token) {
+  const BoundedCodecArgs& args = args_with_lengths<F>(side);
+  const int length = args.lengths ? clamped_token(args.lengths[sequence], args.most) : args.most;
+  const TokenRange seen = seen_tokens(args.seen, sequence, length, args.seen.queries);
+  if (token < seen.first || token >= seen.end) return {F::scratch_row(), F::scratch_row()};
   return stored_row<typename F::Rows>(side, sequence, head, token);
 }
 

@@ -32,12 +32,14 @@ void write_row_places(Writer& w, const CodecPlan& plan, const std::string& type,
   const Format& f = plan.format;
   w.line("// Tokens {} the scratch row.", !plan.has_lengths  ? "by slots; negative slots have"
                                           : plan.is_quantize ? "at the ends of sequences; those before token 0 have"
+                                          : plan.reads_seen  ? "of sequences; those that no query sees have"
                                                              : "of sequences; those behind the end of one have");
   w.line("alignas(16) KV_SCRATCH u8 kScratchRow[{}];", f.row_bytes(f.stored_dim(plan.head_dim)) + 16);
   w.line("struct {} : {} {{\n  using Rows = {};", type, rows, rows);
   if (!plan.slots.empty()) w.line("  using Slot = {};", plan.slots);
   w.line("  static constexpr int kSideAt = {};", side_at);
   if (plan.has_lengths) w.line("  static constexpr bool {} = true;", plan.is_quantize ? "kAppends" : "kEndsAtLengths");
+  if (plan.reads_seen) w.line("  static constexpr bool kReadsSeen = true;");
   w.line("  KV_DEVICE static u8* scratch_row() {{ return kScratchRow; }}\n}};\n");
 }
 

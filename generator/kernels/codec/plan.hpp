@@ -23,12 +23,13 @@ struct CodecPlan {
   int page_tokens = 0;  // tokens of a page in layout paged, else 0
   bool checks = false;  // the kernel runs only if its call has passed the checks
   std::string arch;
-  std::string slots = {};    // kernels by slots: the type of a slot; "": tokens are numbered from a first one on
+  std::string slots = {};  // kernels by slots: the type of a slot; "": tokens are numbered from a first one on
   // Sequences have lengths in device memory (templates/formats/stored_lengths.cuh).
   bool has_lengths = false;
+  bool reads_seen = false;  // with lengths and pages: tokens that no query sees are not read
   std::string layout() const {
     return layout_name(is_planar, page_tokens) + (slots.empty() ? "" : "." + slots) + (has_lengths ? ".lengths" : "") +
-           (checks ? ".checked" : "");
+           (reads_seen ? ".seen" : "") + (checks ? ".checked" : "");
   }
 };
 

@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "args/features.cuh"
+#include "args/seen_tokens.cuh"
 #include "args/varlen.cuh"
 #include "device/simt.cuh"
 
@@ -37,6 +38,13 @@ struct TakenTokens : Tokens {
   }
   KV_DEVICE int end(int sequence, int length) const {
     return query_range(varlen, sequence).count > 0 ? Tokens::end(sequence, length) : 0;
+  }
+  // A sequence that the kernel attends for has queries; tiles are cut by as many as a sequence may have.
+  KV_DEVICE TokenRange seen(int sequence, int length) const {
+    if constexpr (Tokens::kCutsTiles)
+      return Tokens::seen(sequence, length, Tokens::kQueries - query_range(varlen, sequence).count);
+    else
+      return {0, length};
   }
 };
 

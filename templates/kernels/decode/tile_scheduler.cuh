@@ -18,6 +18,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "args/schedule.cuh"
+#include "args/seen_tokens.cuh"
 #include "device/simt.cuh"
 
 namespace kv {
@@ -27,6 +28,7 @@ struct KvSplit {
   int sequence,     // index of the sequence
       head,         // scheduler head: a KV head, or a query chunk of one
       length;       // tokens of the sequence
+  TokenRange seen;  // those of them that any query of the call sees
   int first, last;  // tiles of the batch-head: [first, last)
   int first_block,  // the block that has the first split of the batch-head
       splits;       // splits of the batch-head, one a block from first_block on
@@ -40,6 +42,7 @@ struct AllTokens {
   static constexpr bool kCutsTiles = false;
   KV_DEVICE int first(int, int) const { return 0; }
   KV_DEVICE int end(int, int length) const { return length; }
+  KV_DEVICE TokenRange seen(int, int length) const { return {0, length}; }
 };
 
 // The schedule of a call. A block calls read_lengths(), finds its range with begin(), its first split with split_at(),
@@ -140,7 +143,7 @@ class TileScheduler {
     load_shared_u128(split, at + 16);
     load_shared_u64(batch_head, at + 32);
     tiles_per_block_ = line[0], blocks_with_one_more_ = line[1], multiple_ = line[2], end_ = line[3];
-    return {int(split[0]), int(split[1]), int(split[2]), 0, 0, int(batch_head[0]), int(batch_head[1]), split[3]};
+    return {int(split[0]), int(split[1]), int(split[2]), {}, 0, 0, int(batch_head[0]), int(batch_head[1]), split[3]};
   }
 
  private:
@@ -151,6 +154,7 @@ class TileScheduler {
     return {sequence,
             head,
             length,
+            seen_.seen(sequence, length),
             before + int(tile - begin),
             before + (last < tiles ? last : tiles),
             first_block,
@@ -171,7 +175,7 @@ class TileScheduler {
   // schedule of most single sequences.
   KV_DEVICE bool is_alone() const { return Seen::kCutsTiles && args_.sequences == 1; }
   // The first tile that is scheduled. A sequence of which no token is seen has one tile all the same: that of its last
-  // token, or tile 0 if it is empty.
+  // token, or tile 0 if it is empty. All of it is masked.
   KV_DEVICE int first_tile(int sequence, int length) const {
     const int first = seen_.first(sequence, length);
     return (first < length || first == 0 ? first : length - 1) / kTile;

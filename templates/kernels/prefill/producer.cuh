@@ -227,8 +227,10 @@ struct SideProducer {
   int length, end_part;
   float unit;  // of scales that multiply scores
 
-  KV_DEVICE SideProducer(const CacheSide& side, const WorkTile& work, SharedAddress at, float score_unit)
-      : loader(side, KvSplit{work.sequence, work.head, work.length}, work.first_tile * kParts * kWarps + warp()),
+  // seen: the tokens of the sequence that the rows of the work tile see.
+  KV_DEVICE SideProducer(const CacheSide& side, const WorkTile& work, const TokenRange& seen, SharedAddress at,
+                         float score_unit)
+      : loader(side, KvSplit{work.sequence, work.head, work.length, seen}, work.first_tile * kParts * kWarps + warp()),
         ring(at),
         length(work.length),
         end_part(work.end_tile * kParts),
@@ -283,8 +285,9 @@ KV_DEVICE void produce(const Args& args) {
   KV_NO_UNROLL
   for (int round = 0; works.begin_first(round, work); ++round) {
     works.leave(round);
-    KeyProducer k(args.k, work, k_ring, args.scale_log2 * K::kUnit);
-    ValueProducer v(args.v, work, v_ring, 1.f);
+    const TokenRange seen = seen_by_rows<Plan>(range_of<Plan>(args), work);
+    KeyProducer k(args.k, work, seen, k_ring, args.scale_log2 * K::kUnit);
+    ValueProducer v(args.v, work, seen, v_ring, 1.f);
     const int first_part = work.first_tile * kParts;
     KV_UNROLL
     for (int i = 0; i < 2 * kRing; ++i) {

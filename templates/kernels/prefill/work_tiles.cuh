@@ -18,6 +18,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "args/attention.cuh"
+#include "args/seen_tokens.cuh"
 #include "args/splits.cuh"
 #include "device/simt.cuh"
 #include "kernels/decode/stage_tile.cuh"
@@ -93,6 +94,22 @@ struct PlainRange {
 template <class Plan, class Args>
 KV_DEVICE PlainRange<Plan> range_of(const Args&) {
   return {};
+}
+
+// Ranges that may leave tokens unseen by all rows of a call.
+template <class Range>
+concept LeavesTokens = Range::kCutsTiles;
+// The tokens of a sequence that the rows of a work tile see. Where every token is seen by some row of the call: all.
+template <class Plan, class Range>
+KV_DEVICE TokenRange seen_by_rows(const Range& range, const WorkTile& work) {
+  if constexpr (LeavesTokens<Range>) {
+    const int end_row = work.first_row + Plan::kRows < Plan::kAllRows ? work.first_row + Plan::kRows : Plan::kAllRows;
+    const int first = range.first(work.sequence, work.length, work.first_row / Plan::kGroup),
+              end = range.end(work.sequence, work.length, (end_row - 1) / Plan::kGroup);
+    return {first, end > first ? end : first};
+  } else {
+    return {0, work.length};
+  }
 }
 
 // The tokens that a launch attends to: all that its rows see. Plans over chunks of the context have an overload in

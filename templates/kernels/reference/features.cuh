@@ -15,6 +15,7 @@ struct FeaturedRow {
   typename F::End end;
   KV_DEVICE bool sees(int token) const { return F::sees(row, token); }
   KV_DEVICE float score(float s, int token) const { return F::apply(s, row, F::load(row, token), token); }
+  KV_DEVICE bool hides(float s) const { return s == minus_infinity(); }
   KV_DEVICE float finish(float& m, float& d) const {
     const RowTotal total = F::finish(m, d, end, lane() == 0);
     m = total.row_max, d = total.denominator;

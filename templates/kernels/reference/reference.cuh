@@ -11,13 +11,14 @@
 
 namespace kv {
 
-// What features say about a query row: which tokens it sees, how its scores change, and how its sums end. A plan
-// without features has only the first; kernels/reference/features.cuh has all.
+// What features say about a query row: which tokens it sees, how its scores change, which scores hide their token, and
+// how its sums end. A plan without features has only the first; kernels/reference/features.cuh has all.
 template <class Plan>
 struct PlainRow {
   int query, length;
   KV_DEVICE bool sees(int token) const { return Plan::Feature::sees(query, token, length); }
   KV_DEVICE float score(float s, int) const { return s; }
+  KV_DEVICE bool hides(float) const { return false; }
   KV_DEVICE float finish(float&, float&) const { return 1.f; }  // the factor for the sums of values
 };
 template <class Plan, class Args>
@@ -60,6 +61,7 @@ KV_DEVICE void attend_row(const Args& args, int query, int head) {
     }
     for (int mask = 16; mask > 0; mask >>= 1) s += shfl_xor(s, mask);
     s = features.score(s, token);
+    if (features.hides(s)) continue;  // the row of V may hold anything
 
     const float new_max = larger(m, s), rescale_factor = exp2_fast(m - new_max), p = exp2_fast(s - new_max);
     m = new_max;

@@ -204,6 +204,56 @@ TEST_CASE("rows that see nothing give zeros and minus infinity, never NaN") {
   CHECK_FALSE(judge.is_wrong({100, 100}, 4));
 }
 
+// Makes masks that hide every third token from all queries, and fills the rows of these tokens with 0xff: NaN.
+void hide_thirds(FeatureJudge& judge, const std::vector<int>& lengths, bool has_values) {
+  const auto capacity = std::size_t(judge.harness().shape().tokens);
+  FeatureInputs& inputs = judge.inputs;
+  inputs.mask_strides = inputs.packed_strides = {};
+  inputs.packed_tokens = 0;
+  if (!inputs.mask.empty()) inputs.mask.assign(capacity, 0.25f);
+  if (!inputs.packed_mask.empty()) inputs.packed_mask.assign((capacity + 31) / 32, ~0u);
+  for (std::size_t t = 1; t < capacity; t += 3) {
+    if (!inputs.mask.empty()) inputs.mask[t] = -std::numeric_limits<float>::infinity();
+    if (!inputs.packed_mask.empty()) inputs.packed_mask[t / 32] &= ~(1u << t % 32);
+  }
+  for (int side = 0; side < (has_values ? 2 : 1); ++side) {
+    auto rows = judge.cache(side).rows;
+    const std::size_t row = rows.size() / (lengths.size() * kKvHeads * capacity);
+    for (std::size_t i = 0; i * row < rows.size(); ++i)
+      if (i % capacity % 3 == 1) std::fill_n(rows.begin() + std::ptrdiff_t(i * row), row, std::uint8_t(0xff));
+    must(judge.harness().set_rows(side, rows));
+  }
+}
+
+TEST_CASE("masks hide tokens whatever their rows of K hold; for the reference kernel, of V too") {
+  const auto context = open_context(DeviceKind::cpu);
+  const std::vector<int> lengths = {300, 40};
+  for (const FeatureCase& test :
+       {FeatureCase{"f16", "kv4", "features = [\"mask\"]"},
+        {"kv4", "f16", "softcap = 5.0\nfeatures = [\"alibi\", \"packed_mask\"]", 4, 2},
+        {"q8_0", "q8_0", "hook = \"log_distance\"\nfeatures = [\"mask\", \"mask_slopes\", \"lse\"]", 8, 4}}) {
+    const Planned one = planned(registry(), test, "sm_90a");
+    INFO(test.keys);
+    for (const bool is_reference : {false, true}) {
+      FeatureJudge judge(context, one, 2, 300);
+      hide_thirds(judge, lengths, is_reference);
+      CHECK_FALSE(judge.is_wrong(lengths, 0, is_reference));
+    }
+  }
+  const FeatureCase masked{"f16", "kv4", "features = [\"mask\"]"};
+  struct Broken {
+    const char *file, *from, *to;
+    bool is_reference;
+  };
+  for (const Broken& broken : {Broken{"features/mask.cuh", "loaded.half == kMinusInfinity", "false", false},
+                               {"kernels/reference/features.cuh", "s == minus_infinity()", "false", true}}) {
+    const Planned one = planned(changed_registry(broken.file, broken.from, broken.to), masked, "sm_90a");
+    FeatureJudge judge(context, one, 2, 300);
+    hide_thirds(judge, lengths, broken.is_reference);
+    CHECK_MESSAGE(judge.is_wrong(lengths, 0, broken.is_reference), std::string(broken.file));
+  }
+}
+
 // Fills every tile that no query sees with 0xff, which no cache holds. Tiles that hold a visible row stay as they are.
 void corrupt_unseen(FeatureJudge& judge, const std::vector<int>& lengths, int tile) {
   const FeatureSet& set = judge.problem().features;

@@ -468,7 +468,8 @@ def attention(cache: Cache | PagedCache, q: ArrayLike, *, out: ArrayLike | None 
         out: receives the output, of the spec's out_type, shaped as q with head_dim_v; None: an Array is made.
         tokens: the largest number of tokens of a sequence; None: what was appended (Cache), or what the table has.
         lengths: i32 [sequences] on the device: tokens of each sequence, at most `tokens`; None: `tokens` for all.
-        table: PagedCache: i32 [sequences, entries], the pages of each sequence.
+        table: PagedCache: i32 [sequences, entries], the pages of each sequence. Entries of pages of which no query sees
+            a token (by length, causal, window, token_ranges and positions, not by masks) may hold anything.
         query_starts: i32 [sequences + 1] on the device, as cu_seqlens: a ragged batch (query_length = "any").
         queries: ragged batches: the most queries of a sequence.
         scale: factor of the scores; None: 1/sqrt(head_dim).

@@ -131,6 +131,38 @@ def test_pages(device, rng):
     assert np.array_equal(kvjit.read(other, "k", first, table=on(program, table[:1])).numpy(), held[0][:1])
 
 
+@pytest.mark.parametrize("format", ["kv4", "f16", "q8_0", "fp8_e4m3"])
+@pytest.mark.parametrize("checks", [False, True])
+def test_freed_pages(device, rng, format, checks):
+    """An engine frees the pages before a sliding window, whose table then says anything."""
+    tokens, page, window, pages = 200, 16, 20, 13
+    spec = kvjit.Spec(k=format, v=format, head_dim=128, q_heads_per_kv=4, layout="paged", page_tokens=page,
+                      window=[window, 0], checks=checks)
+    program = kvjit.Program(spec, device)
+    memory = tuple(on(program, np.full(size, 0xFF, np.uint8))
+                   for size in kvjit.PagedCache.sizes(program, pages=pages + 1, kv_heads=1))
+    cache = kvjit.PagedCache(program, pages=pages + 1, kv_heads=1, memory=memory)
+    first = (tokens - 1 - window) // page  # the first page that the query sees; those before it were never written
+    k, v, q = draw(rng, 1, tokens, 1, 128), draw(rng, 1, tokens, 1, 128), draw(rng, 1, 1, 4, 128)
+    table = 1 + np.arange(pages, dtype=np.int32)[None]
+    record = on(program, np.zeros(64, np.uint8)) if checks else None
+    kvjit.append(cache, on(program, k[:, first * page:]), on(program, v[:, first * page:]), first_token=first * page,
+                 table=on(program, table), check=record)
+    held = [kvjit.read(cache, side, kvjit.Array(program.context, [1, tokens - first * page, 1, 128], "f32"),
+                       first_token=first * page, table=on(program, table), check=record).numpy() for side in "kv"]
+    want, _ = attention(q, *(x[:, tokens - 1 - window - first * page:] for x in held))
+    for freed in (0, -1, 1000000, np.iinfo(np.int32).min):  # page 0 is a null page of 0xFF
+        table[0, :first] = freed
+        out = kvjit.attention(cache, on(program, q), tokens=tokens, table=on(program, table), check=record)
+        assert error(out.numpy(), want) < LIMIT
+        if checks:
+            assert kvjit.read_check(program, record) is None
+    if checks:
+        table[0, first] = 1000000
+        kvjit.attention(cache, on(program, q), tokens=tokens, table=on(program, table), check=record)
+        assert kvjit.read_check(program, record)["index"] == first
+
+
 def test_copy_between_formats_and_layouts(device, rng):
     source = kvjit.Program(kvjit.Spec(k="q8_0", v="q8_0", head_dim=64, layout="rows"), device)
     target = kvjit.Program(kvjit.Spec(k="q8_0", v="q4_0", head_dim=64), device)
