@@ -480,9 +480,10 @@ typedef struct kvjit_codec_call {
   int keep_rotated;        /* dequantize, 1: x receives the values of the rotated domain; quantize: 0 */
   void* stream;            /* NULL: the default stream */
   float tensor_scale;      /* formats with one scale for the whole tensor (fp8): value = number * scale; 0: 1 */
-  kvjit_pages pages;       /* layout paged: the page table; not needed with `slots` */
+  kvjit_pages pages;       /* layout paged: the page table; with `slots` pool_pages alone, for target.checks */
   void* check;             /* programs with target.checks: the check record, in device memory; else not read */
-  kvjit_index slot_count;  /* target.checks with `slots`, not paged: capacity of a sequence, tokens */
+  kvjit_index slot_count;  /* target.checks with `slots`: capacity of a sequence, tokens. Layout paged: pages.pool_pages
+                            * states it; if that is 0, the slots of the pool */
   int slot_type;           /* KVJIT_INT64 or KVJIT_INT32 */
   const kvjit_rope* rope;  /* quantize: rows are rotated to their positions first; NULL: rows are stored unrotated */
 } kvjit_codec_call;

@@ -103,7 +103,10 @@ Result<void> Program::launch_check(kv::CheckArgs args, const CheckBounds& check,
     if (table.table.pages && table.pool_pages <= 0)
       return refuse(fmt::format("{} pages in the pool; a checked program needs their number", table.pool_pages));
   if (args.slots && args.slot_count <= 0)
-    return refuse(fmt::format("{} slots; a checked program needs the number of those that there are", args.slot_count));
+    return refuse(
+        fmt::format("{} slots; a checked program needs the number of those that there are: slot_count, or for "
+                    "pages pages.pool_pages",
+                    args.slot_count));
   args.record = check.record;
   args.page_tokens = has_pages ? source_.page_tokens : 1;
   KV_TRY(loaded, kernel(Role::check));
@@ -120,7 +123,8 @@ Result<void> Program::check_cache(const CacheCall& at, int sequences, int tokens
   if (at.tokens.slots) {
     checked.slots = at.tokens.slots, checked.slot_type = at.tokens.slot_type;
     checked.slots_given = static_cast<long long>(sequences) * tokens;
-    checked.slot_count = source_.page_tokens > 0 ? at.pool_pages * source_.page_tokens : at.slot_count;
+    checked.slot_count =
+        source_.page_tokens > 0 && at.pool_pages > 0 ? at.pool_pages * source_.page_tokens : at.slot_count;
   } else if (source_.page_tokens > 0) {
     checked.tables[0] = {at.tokens.table, at.pool_pages, kv::CheckedArray::pages};
   }

@@ -28,7 +28,7 @@ struct CheckBounds {
   kv::CheckRecord* record = nullptr;  // in device memory
   long long k_pages = 0,              // pages of K's pool
       v_pages = 0;                    // pages of V's pool
-  long long slot_count = 0;           // capacity of a sequence, tokens; not read for paged caches
+  long long slot_count = 0;           // as in CacheCall
 };
 const char* to_string(kv::CheckedArray array);
 // Succeeds if the record is empty. Else fails with bad_input and describes the value that it holds.
@@ -81,7 +81,8 @@ struct CacheCall {
   int side = 0;  // 0 = K, 1 = V
   kv::CacheTokens tokens{};
   long long pool_pages = 0,  // checked programs over pages: pages of the pool
-      slot_count = 0;        // checked programs over other layouts: capacity of a sequence, tokens
+      slot_count = 0;        // checked programs with slots: capacity of a sequence, tokens; over pages, if pool_pages
+                             // is 0: slots of the pool
 };
 // A copy of tokens from one cache to another.
 struct CopyCall {

@@ -56,7 +56,8 @@ SideTokens Program::side_tokens(const char* name, const CacheCall& at, const Cou
   const kv::CacheTokens& tokens = at.tokens;
   SideTokens rows{name, tokens.side, counts.sequences, counts.heads, tokens.first_token, counts.tokens};
   if (tokens.slots) rows.sequences = rows.tokens = 1, rows.first = 0;
-  if (source_.page_tokens > 0 && source_.checks) rows.pages = std::max(at.pool_pages, 1LL);
+  if (source_.page_tokens > 0 && source_.checks)
+    rows.pages = std::max({at.pool_pages, tokens.slots ? ceil_div(at.slot_count, source_.page_tokens) : 0, 1LL});
   return rows;
 }
 

@@ -26,7 +26,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr auto kLockPatience = std::chrono::seconds(60);
 constexpr auto kLockPoll = std::chrono::milliseconds(5);
 constexpr std::time_t kTouchEvery = 24 * 3600;  // seconds: the time of use is exact to a day, so that hits rarely write
 constexpr std::time_t kSweepEvery = 3600;       // seconds between sweeps
@@ -66,6 +65,25 @@ bool write_all(int fd, std::span<const std::uint8_t> bytes) {
     done += static_cast<std::size_t>(wrote);
   }
   return true;
+}
+
+// The folders of this process in which a wait for a lock was in vain. Its holder hangs, or the file system gives no
+// lock back, and then every kernel would wait again.
+struct StuckFolders {
+  std::mutex mutex;
+  std::set<std::string> folders;
+  bool has(const std::string& folder) {
+    const std::lock_guard guard(mutex);
+    return folders.count(folder) > 0;
+  }
+  bool add(const std::string& folder) {  // false: it is there already
+    const std::lock_guard guard(mutex);
+    return folders.insert(folder).second;
+  }
+};
+StuckFolders& stuck_folders() {
+  static StuckFolders all;
+  return all;
 }
 
 enum class Reading { ok, absent, unreadable, foreign, damaged };
@@ -310,12 +328,16 @@ Cache::Lock Cache::lock(const Key& key, const std::string& name, std::stop_token
   const std::string folder = base_ + kVersionFolder + "/locks";
   if (!make_folders(folder)) return lock;  // publish() reports a folder that cannot be written
   lock.path_ = folder + "/" + key.hex;
-  const auto deadline = std::chrono::steady_clock::now() + kLockPatience;
+  const auto deadline = std::chrono::steady_clock::now() + lock_patience;
   for (;;) {
     const int fd = ::open(lock.path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0) return lock;
     while (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
       if (errno != EWOULDBLOCK && errno != EINTR) {  // the file system has no locks
+        ::close(fd);
+        return lock;
+      }
+      if (stuck_folders().has(base_)) {
         ::close(fd);
         return lock;
       }
@@ -330,8 +352,11 @@ Cache::Lock Cache::lock(const Key& key, const std::string& name, std::stop_token
                            is_named ? fmt::format("process {}", holder) : "another process", name));
       }
       if (std::chrono::steady_clock::now() > deadline || stop.stop_requested()) {
-        if (log_ && !stop.stop_requested())
-          log_(fmt::format("warning: waited {} s for {}, compiling it here too", kLockPatience.count(), name));
+        if (!stop.stop_requested() && stuck_folders().add(base_) && log_)
+          log_(fmt::format(
+              "warning: waited {:g} s for {}, compiling it here too; this process waits for no other lock of "
+              "{}/locks",
+              std::chrono::duration<double>(lock_patience).count(), name, base_ + kVersionFolder));
         ::close(fd);
         return lock;
       }

@@ -10,6 +10,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <ctime>
 #include <functional>
@@ -37,8 +38,9 @@ class Cache {
   std::optional<CacheEntry> read(const Key& key);
   void publish(const CacheEntry& entry);
 
-  // The lock of a key, which a process holds while it compiles the key. lock() waits for another holder for up to a
-  // minute and then goes on without the lock, because a duplicate is harmless.
+  // The lock of a key, which a process holds while it compiles the key. lock() waits for another holder for up to
+  // lock_patience and then goes on without the lock, because a duplicate is harmless. After one wait in vain this
+  // process waits for no lock of the folder any more.
   class Lock {
    public:
     Lock() = default;
@@ -54,6 +56,7 @@ class Cache {
     bool waited_ = false;
   };
   Lock lock(const Key& key, const std::string& name, std::stop_token stop = {});
+  std::chrono::milliseconds lock_patience = std::chrono::minutes(1);  // set before locks are taken
   bool has(const std::string& key_hex) const;  // whether the entry's file exists; its content is not read
 
   // Kernels of a marked list, by its digest; 0 if it is not marked or an entry of it is gone.

@@ -460,6 +460,18 @@ TEST_CASE("slopes of ALiBi") {
   CHECK(slopes[0] == doctest::Approx(0.25));
   CHECK(slopes[3] == doctest::Approx(1 / 256.));
   CHECK(kvjit_alibi_slopes(8, 4, nullptr, nullptr) == KVJIT_USAGE);
+  // Head counts that are no powers of two, by the rule of ALiBi's paper: the slopes of the power of two below, then
+  // every second one of the power above.
+  for (const int heads : {1, 2, 3, 5, 6, 7, 12, 25, 40, 71, 112, 232}) {
+    CAPTURE(heads);
+    std::vector<float> all(static_cast<std::size_t>(heads));
+    CHECK(kvjit_alibi_slopes(8, heads, all.data(), nullptr) == KVJIT_OK);
+    const int power = static_cast<int>(std::exp2(std::floor(std::log2(heads))));
+    for (int i = 0; i < heads; ++i)
+      CHECK(all[static_cast<std::size_t>(i)] == doctest::Approx(i < power
+                                                                    ? std::exp2(-8. / power * (i + 1))
+                                                                    : std::exp2(-4. / power * (2 * (i - power) + 1))));
+  }
   auto error = sized<kvjit_error>();
   CHECK(kvjit_alibi_slopes(200, 4, slopes, &error) == KVJIT_BAD_INPUT);
   CHECK(contains(error.message, "max_bias 200; 0 to 126 are possible"));

@@ -1,6 +1,7 @@
 // The C interface: operations on caches (slots, copies between programs, rotary positions).
 // SPDX-License-Identifier: MIT
 #include <cmath>
+#include <cstring>
 
 #include "tests/unit/runtime/api/session.hpp"
 
@@ -161,6 +162,100 @@ TEST_CASE("rotary positions by the C interface: quantized with positions, and sh
   s.ok(kvjit_shift(keys.program.get(), KVJIT_K, &call, &s.error));
   CHECK(error_of(keys.read(), turned(numbers(), 7)) < 0.2);
   CHECK(error_of(keys.read(), turned(numbers(), 20)) > 0.5);
+}
+
+// A call by slots has no page table. The number of slots comes from that of the pool's pages, or is stated itself.
+TEST_CASE("checked operations by slots over pages: quantize, with positions, dequantize, copy, shift; both types") {
+  constexpr int kPages = 4, kPageTokens = 8, kCount = 6;
+  Session s;
+  for (const char* layout : {"planar", "rows"}) {
+    CAPTURE(layout);
+    const std::string toml =
+        "k = { format = 'q8_0' }\nv = { format = 'q4_0' }\nattention = { head_dim = 64, q_type = 'f32' }\ncache = { "
+        "layout = 'paged', page_tokens = 8, page_layout = '" +
+        std::string(layout) + "' }\ntarget = { checks = true }\n";
+    s.ok(s.program.open(s.context, toml.c_str(), "test.toml", nullptr, s.error));
+    std::size_t bytes = 0;
+    kvjit_side cache;
+    s.ok(kvjit_cache_layout(s.program.get(), KVJIT_K, 1, 1, kPages * kPageTokens, nullptr, nullptr, &bytes, &s.error));
+    const kvjit::api::Memory storage = s.memory(bytes);
+    s.ok(kvjit_cache_layout(s.program.get(), KVJIT_K, 1, 1, kPages * kPageTokens, storage.get(), &cache, nullptr,
+                            &s.error));
+    alignas(16) char record[KVJIT_CHECK_BYTES] = {};
+    // Waits, and returns the index and the largest value of the entry that the record holds, or -1 for none.
+    const auto found = [&] {
+      auto check = sized<kvjit_check>();
+      s.ok(kvjit_read_check(s.program.get(), record, nullptr, &check, &s.error));
+      std::memset(record, 0, sizeof record);
+      return check.array ? std::pair(int(check.index), int(check.most)) : std::pair(-1, -1);
+    };
+    const std::pair none(-1, -1), last(kCount - 1, kPages * kPageTokens - 1);
+    auto rope = sized<kvjit_rope>();
+    rope.pairs = KVJIT_ROPE_HALVES, rope.dims = 64, rope.position = 3;
+    for (const bool is_wide : {false, true})
+      for (const bool counts_pages : {false, true}) {
+        CAPTURE(is_wide);
+        CAPTURE(counts_pages);
+        std::vector<int> narrow = {0, 9, -1, 17, 8, kPages * kPageTokens - 1}, other = {1, 10, 2, 18, 11, 30};
+        std::vector<long long> wide(narrow.begin(), narrow.end());
+        const auto set_last = [&](int slot) { narrow.back() = slot, wide.back() = slot; };
+        const void* const slots = is_wide ? static_cast<const void*>(wide.data()) : narrow.data();
+        const auto count = [&](auto& call) {
+          call.slots = slots, call.slot_type = is_wide ? KVJIT_INT64 : KVJIT_INT32;
+          (counts_pages ? call.pages.pool_pages : call.slot_count) = counts_pages ? kPages : kPages * kPageTokens;
+        };
+        std::vector<float> x = normal(kCount * 64, 5), back(x.size(), 7.f);
+        auto codec = sized<kvjit_codec_call>();
+        codec.x = {x.data(), kCount * 64, 64, 64};
+        codec.x_type = KVJIT_F32, codec.cache = cache, codec.check = record;
+        codec.sequences = codec.heads = 1, codec.tokens = kCount;
+        count(codec);
+        for (const kvjit_rope* positions :
+             {static_cast<const kvjit_rope*>(&rope), static_cast<const kvjit_rope*>(nullptr)}) {
+          codec.rope = positions;
+          s.ok(kvjit_quantize(s.program.get(), KVJIT_K, &codec, &s.error));
+          CHECK(found() == none);
+          set_last(kPages * kPageTokens);
+          s.ok(kvjit_quantize(s.program.get(), KVJIT_K, &codec, &s.error));
+          CHECK(found() == last);
+          set_last(kPages * kPageTokens - 1);
+        }
+        codec.x.data = back.data();
+        s.ok(kvjit_dequantize(s.program.get(), KVJIT_K, &codec, &s.error));
+        CHECK(found() == none);
+        for (int i = 0; i < kCount * 64; ++i)
+          CHECK(back[std::size_t(i)] == doctest::Approx(i / 64 == 2 ? 0.f : x[std::size_t(i)]).epsilon(0.02).scale(2));
+
+        auto from = sized<kvjit_cache_tokens>(), to = from;
+        from.cache = to.cache = cache;
+        count(from), count(to);
+        to.slots = other.data(), to.slot_type = KVJIT_INT32;
+        auto copy = sized<kvjit_copy_call>();
+        copy.from = &from, copy.to = &to, copy.check = record;
+        copy.sequences = copy.heads = 1, copy.tokens = kCount;
+        s.ok(kvjit_copy(s.program.get(), KVJIT_K, s.program.get(), KVJIT_K, &copy, nullptr, &s.error));
+        CHECK(found() == none);
+        other.back() = kPages * kPageTokens;
+        s.ok(kvjit_copy(s.program.get(), KVJIT_K, s.program.get(), KVJIT_K, &copy, nullptr, &s.error));
+        CHECK(found() == last);
+        auto shift = sized<kvjit_shift_call>();
+        shift.cache = &from, shift.rope = &rope, shift.check = record;
+        shift.sequences = shift.heads = 1, shift.tokens = kCount;
+        s.ok(kvjit_shift(s.program.get(), KVJIT_K, &shift, &s.error));
+        CHECK(found() == none);
+      }
+    auto codec = sized<kvjit_codec_call>();
+    std::vector<float> x(64);
+    const int slot = 0;
+    codec.x = {x.data(), 64, 64, 64};
+    codec.x_type = KVJIT_F32, codec.cache = cache, codec.check = record;
+    codec.sequences = codec.heads = codec.tokens = 1;
+    codec.slots = &slot, codec.slot_type = KVJIT_INT32;
+    CHECK(kvjit_quantize(s.program.get(), KVJIT_K, &codec, &s.error) == KVJIT_BAD_INPUT);
+    CHECK(std::string(s.error.message) ==
+          "0 slots; a checked program needs the number of those that there are: slot_count, or for pages "
+          "pages.pool_pages");
+  }
 }
 
 TEST_CASE("operations by the C interface: what makes no sense is refused") {

@@ -229,6 +229,30 @@ TEST_CASE("a lock holds others off until it is gone, and leaves no file") {
   CHECK(!other.cache.lock(key, "a").waited());
 }
 
+// A file system may lose who holds a lock, and a holder may hang.
+TEST_CASE("after one wait in vain for a lock a process waits for no lock of the folder, and says so once") {
+  const test::TempFolder folder;
+  Logged holder(folder.path), other(folder.path), third(folder.path);
+  const auto a = holder.cache.lock(key_of("a"), "a"), b = holder.cache.lock(key_of("b"), "b");
+  other.cache.lock_patience = std::chrono::milliseconds(20);
+  CHECK(other.cache.lock(key_of("a"), "a").waited());
+  CHECK(!other.cache.lock(key_of("b"), "b").waited());
+  CHECK(!third.cache.lock(key_of("a"), "a").waited());  // it would have a minute of patience
+  CHECK(other.cache.lock_waits + third.cache.lock_waits == 1);
+  REQUIRE(other.lines.size() == 2);
+  CHECK(other.lines[1] ==
+        "warning: waited 0.02 s for a, compiling it here too; this process waits for no other lock of " + folder.path +
+            "/v2/locks");
+  CHECK(third.lines.empty());
+  const auto c = third.cache.lock(key_of("c"), "c");  // what nobody holds is locked as before
+  CHECK(fs::exists(folder.path + "/v2/locks/" + key_of("c").hex));
+  const test::TempFolder elsewhere;
+  Logged holds(elsewhere.path), waits(elsewhere.path);
+  const auto d = holds.cache.lock(key_of("a"), "a");
+  waits.cache.lock_patience = std::chrono::milliseconds(20);
+  CHECK(waits.cache.lock(key_of("a"), "a").waited());
+}
+
 TEST_CASE("the sweep removes the least recently used first, and what dead processes left") {
   const test::TempFolder folder;
   Logged logged(folder.path);

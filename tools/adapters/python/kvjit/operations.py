@@ -97,9 +97,9 @@ def _tokens_view(x, what, program, shape, dtypes, keeps, stream, writes=False):
 
 
 def _pages(table, cache, sequences, keeps, stream):
-    """kvjit_pages of a block table i32 [sequences, entries]."""
+    """kvjit_pages of a block table i32 [sequences, entries]. Calls by slots have none, but the pool has its pages."""
     if table is None:
-        return _abi.Pages()
+        return _abi.Pages(None, 0, cache.pages if isinstance(cache, PagedCache) else 0)
     view = check(table, "table", shape=[sequences, None], dtypes=["i32"], device=cache.program.device, stream=stream)
     keeps.append(view)
     return _abi.Pages(view.data, view.strides[0], cache.pages)

@@ -228,6 +228,31 @@ def test_checks_on_the_device(device, rng):
     assert (found["array"], found["index"], found["value"], found["most"]) == ("lengths", 0, 11, 10)
 
 
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+def test_checks_by_slots(device, rng, dtype):
+    """The slots of a pool are those of its pages, and of another cache those of a sequence; calls by slots have no
+    table."""
+    k = draw(rng, 1, 5, 1, 64)
+    for layout in ({"layout": "paged", "page_tokens": 16}, {"layout": "paged", "page_tokens": 16, "page_layout": "rows"},
+                   {}):
+        program = kvjit.Program(kvjit.Spec(k="f16", v="f16", head_dim=64, checks=True, **layout), device)
+        cache = kvjit.PagedCache(program, pages=4, kv_heads=1) if layout else kvjit.Cache(program, kv_heads=1,
+                                                                                          capacity=64)
+        record = kvjit.Array(program.context, [64], "u8").fill(bytes(64))
+        slots = on(program, np.array([[16, 1, 18, -1, 63]], dtype))
+        kvjit.append(cache, on(program, k), on(program, k), slots=slots, check=record)
+        kvjit.append(cache, on(program, k), None, slots=slots, check=record, rope=kvjit.Rope(dims=64, positions=0))
+        out = kvjit.Array(program.context, k.shape, "f16")
+        kvjit.read(cache, "k", out, slots=slots, check=record)
+        assert kvjit.read_check(program, record) is None
+        k[:, 3] = 0  # a negative slot
+        assert np.array_equal(out.numpy(), k)
+        wrong = on(program, np.array([[16, 1, 64, -1, 63]], dtype))
+        kvjit.append(cache, on(program, k), on(program, k), slots=wrong, check=record)
+        found = kvjit.read_check(program, record)
+        assert (found["array"], found["index"], found["value"], found["most"]) == ("slots", 2, 64, 63)
+
+
 def test_a_mask_in_bits(device, rng):
     spec = kvjit.Spec(k="f16", v="f16", head_dim=64, query_length=3, features=["packed_mask"])
     program = kvjit.Program(spec, device)
