@@ -113,7 +113,8 @@ enum { KVJIT_DEVICE_AUTOMATIC = 0, KVJIT_DEVICE_GPU = 1, KVJIT_DEVICE_CPU = 2 };
 
 /* Options of a context. Defaults come from the environment: KVJIT_DEVICE, KVJIT_CACHE_DIR, KVJIT_CACHE_MAX_BYTES,
  * KVJIT_NVRTC, KVJIT_CUDA, KVJIT_CXX, KVJIT_BUNDLES, KVJIT_TRUSTED_KEYS (both are lists with ':'), KVJIT_REMOTE,
- * KVJIT_REMOTE_WRITES. Bundles and keys of this struct are appended to those of the environment. */
+ * KVJIT_REMOTE_WRITES, KVJIT_ARCH, KVJIT_AS_PTX. Bundles and keys of this struct are appended to those of the
+ * environment. */
 typedef struct kvjit_context_options {
   size_t size;
   int device;            /* KVJIT_DEVICE_* */
@@ -148,6 +149,14 @@ typedef struct kvjit_context_options {
    * folders; they serve this context alone. */
   const char* const* specs_dirs; /* `specs_dir_count` paths; NULL if there are none */
   int specs_dir_count;
+  /* "sm_80": the arch that kernels are for where a call names none, instead of the spec's and the device's. A GPU takes
+   * its own, with or without suffix; other archs need as_ptx. The CPU back-end takes every arch. NULL: KVJIT_ARCH, else
+   * the spec's or the device's. */
+  const char* arch;
+  /* 1: kernels are compiled to PTX for `arch`, and the driver compiles them for its GPU: to run the text for an older
+   * GPU on a newer one. An arch must then have no suffix ("sm_80"; PTX of "sm_90a" is not portable) and be at most as
+   * new as the GPU. 0: KVJIT_AS_PTX. */
+  int as_ptx;
 } kvjit_context_options;
 
 /* Opens a device and the stores of its kernels. NVRTC is opened when the first kernel has to be compiled.
@@ -159,12 +168,14 @@ KVJIT_API void kvjit_context_destroy(kvjit_context* context);
 
 typedef struct kvjit_device_info {
   size_t size;
-  const char* name;    /* "NVIDIA H200", "CPU back-end" */
-  const char* arch;    /* "sm_90a": the arch that kernels are generated for */
-  int is_gpu,          /* 0 on the CPU back-end */
-      multiprocessors; /* streaming multiprocessors of the device */
-  int driver_version;  /* version of the CUDA driver, 13000 = 13.0; 0 on the CPU back-end */
-  size_t memory_bytes; /* memory of the device */
+  const char* name;     /* "NVIDIA H200", "CPU back-end" */
+  const char* arch;     /* "sm_90a": the arch that kernels are generated for */
+  int is_gpu,           /* 0 on the CPU back-end */
+      multiprocessors;  /* streaming multiprocessors of the device */
+  int driver_version;   /* version of the CUDA driver, 13000 = 13.0; 0 on the CPU back-end */
+  size_t memory_bytes;  /* memory of the device */
+  const char* own_arch; /* "sm_90a": the GPU's own arch; "" on the CPU back-end */
+  int runs_ptx;         /* 1: kernels for `arch` are PTX, which the driver compiles for own_arch (option as_ptx) */
 } kvjit_device_info;
 /* Describes the device of a context. */
 KVJIT_API kvjit_status kvjit_context_device(const kvjit_context* context, kvjit_device_info* info, kvjit_error* error);
@@ -342,12 +353,12 @@ typedef struct kvjit_kernel_info {
       *role,              /* "decode", "prefill", "merge", "quantize_k" ... */
       *key;               /* key of the compiled kernel, 64 hex digits, for `kvjit cache inspect` */
   const char* origin;     /* "memory", "disk", "compiled", "bundle", "callback", "remote" */
-  int registers,          /* registers of a thread */
+  int registers,          /* registers of a thread; this and the next two are 0 of PTX, which the driver compiles */
       stack_bytes,        /* stack frame of a thread */
       spill_bytes,        /* bytes of spill stores and loads that the assembler reports */
       threads,            /* threads of a block */
       shared_bytes;       /* dynamic shared memory of a block */
-  kvjit_index code_bytes; /* bytes of machine code */
+  kvjit_index code_bytes; /* bytes of machine code, or of PTX */
   double ready_ms,        /* milliseconds that getting the kernel took this time */
       compile_ms;         /* milliseconds of its compile, on whichever machine that was; 0: unknown */
 } kvjit_kernel_info;

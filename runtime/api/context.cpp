@@ -56,6 +56,8 @@ Result<kvjit::Options> chosen_options(const kvjit_context_options* options) {
     return fail(Code::usage, fmt::format("device {}; KVJIT_DEVICE_AUTOMATIC (0), _GPU (1) and _CPU (2) are possible",
                                          caller_options.device));
   if (caller_options.ordinal != 0) chosen.device_ordinal = caller_options.ordinal;
+  if (caller_options.arch) chosen.arch = caller_options.arch;
+  if (caller_options.as_ptx) chosen.as_ptx = true;
   if (caller_options.cache_dir) chosen.cache_dir = caller_options.cache_dir;
   if (caller_options.log)
     chosen.log = [log = caller_options.log, user = caller_options.log_user](const std::string& message) {
@@ -125,7 +127,7 @@ kvjit_status kvjit_context_device(const kvjit_context* context, kvjit_device_inf
     KV_CHECK(check_output(info, "info"));
     const kvjit::DeviceInfo& device = context->context->backend()->info();
     write_struct(info, {0, device.name.c_str(), device.arch.c_str(), device.is_gpu, device.multiprocessors,
-                        device.driver_version, device.memory_bytes});
+                        device.driver_version, device.memory_bytes, device.own_arch.c_str(), device.runs_ptx});
     return {};
   });
 }

@@ -38,7 +38,7 @@ Result<std::shared_ptr<ServedSpec>> serve(const kvjit_context& context, const st
                 fmt::format("[matrix] and [layers] give {} specs; a program is one spec", specs.size()), {file},
                 {"leave both out, or create one program for each combination and each group of layers"});
   const kvjit::DeviceInfo& info = context.context->backend()->info();
-  KV_TRY(chosen, choose_arch(specs[0], arch, info));
+  KV_TRY(chosen, choose_arch(specs[0], arch, *context.context));
   KV_TRY(generated, generate(specs[0], *registry, chosen, info.is_gpu ? info.name : ""));
   auto served = std::make_shared<ServedSpec>();
   served->registry = std::move(registry);
@@ -235,8 +235,9 @@ kvjit_status kvjit_warm(kvjit_context* context, const kvjit_warm_call* call, kvj
     kvjit::Source none;
     none.arch = c.arch ? c.arch : info.arch;
     KV_TRY(toolchain, context->context->store()->key(none));
+    const bool is_named = c.arch || !context->context->options().arch.empty();
     std::vector<std::string> list = {
-        toolchain.hex,     none.arch, device, c.arch ? "named" : "own", c.operations ? c.operations : "",
+        toolchain.hex,     none.arch, device, is_named ? "named" : "own", c.operations ? c.operations : "",
         context->own_specs};
     for (int i = 0; i < c.spec_count; ++i) {
       KV_CHECK(need(c.specs[i], "a spec of the list"));
@@ -250,7 +251,7 @@ kvjit_status kvjit_warm(kvjit_context* context, const kvjit_warm_call* call, kvj
       for (int i = 0; i < c.spec_count; ++i) {
         KV_TRY(specs, kvjit::parse_all(c.specs[i], fmt::format("spec {}", i), *registry));
         for (const kvjit::Spec& spec : specs) {
-          KV_TRY(arch, choose_arch(spec, c.arch, info));
+          KV_TRY(arch, choose_arch(spec, c.arch, *context->context));
           KV_TRY(program, generate(spec, *registry, arch, device));
           kvjit::for_each_kernel(program.source,
                                  [&](kvjit::Role, kvjit::Source& source) { all.push_back(std::move(source)); });

@@ -279,15 +279,21 @@ inline Result<Generated> generate(const Spec& spec, const Registry& registry, co
   return Generated{std::move(problem), std::move(source)};
 }
 
-// The caller's choice, else the device's own arch if the spec allows it. The CPU back-end runs kernels of any arch.
-inline Result<std::string> choose_arch(const Spec& spec, const char* arch, const DeviceInfo& device) {
+// The caller's choice, else that of the context's options, else the device's own arch if the spec allows it. The CPU
+// back-end runs kernels of any arch.
+inline Result<std::string> choose_arch(const Spec& spec, const char* arch, const kvjit::Context& context) {
+  const DeviceInfo& device = context.backend()->info();
+  if (arch && device.runs_ptx) KV_CHECK(check_runs_as_ptx(arch, device));
   if (arch) return std::string(arch);
+  if (!context.options().arch.empty()) return device.arch;
   if (spec.archs.empty() || std::count(spec.archs.begin(), spec.archs.end(), device.arch)) return device.arch;
   if (!device.is_gpu) return spec.archs.front();
+  std::vector<std::string> notes = {fmt::format("add \"{}\" to [target] arch, or leave it out", device.arch)};
+  if (const std::string way = way_to_run(spec.archs, device); !way.empty()) notes.push_back(way);
   return fail(
       Code::unsupported,
       fmt::format("the spec is for {}; this device is {} ({})", fmt::join(spec.archs, ", "), device.arch, device.name),
-      spec.where("target.arch"), {fmt::format("add \"{}\" to [target] arch, or leave it out", device.arch)});
+      spec.where("target.arch"), std::move(notes));
 }
 
 }  // namespace kvjit::c_api

@@ -74,9 +74,12 @@ Options Options::from_environment() {
   options.bundles = list_of(variable({"KVJIT_BUNDLES"}));
   options.trusted_keys = list_of(variable({"KVJIT_TRUSTED_KEYS"}));
   options.remote = variable({"KVJIT_REMOTE"});
-  int writes = 0;
+  options.arch = variable({"KVJIT_ARCH"});
+  int writes = 0, as_ptx = 0;
   read_number("KVJIT_REMOTE_WRITES", writes, 1, options.refused);
+  read_number("KVJIT_AS_PTX", as_ptx, 1, options.refused);
   options.remote_writes = writes == 1;
+  options.as_ptx = as_ptx == 1;
   read_number("KVJIT_CACHE_MAX_BYTES", options.cache_max_bytes, std::numeric_limits<std::uint64_t>::max(),
               options.refused);
   read_number("KVJIT_DEVICE_ORDINAL", options.device_ordinal, std::numeric_limits<int>::max(), options.refused);

@@ -24,8 +24,12 @@ struct EntryCallbacks {
 struct Options {
   // automatic: the GPU if there is a driver and a device, else the CPU back-end
   DeviceKind device = DeviceKind::automatic;
-  int device_ordinal = 0;                      // number of the GPU
-  std::string cache_dir;                       // absolute; empty: user_cache_dir; "off": memory only
+  int device_ordinal = 0;  // number of the GPU
+  // The arch that kernels are for, instead of the spec's and the device's; empty: those. A GPU takes its own, with and
+  // without suffix, and with as_ptx any older one without suffix. The CPU back-end takes every arch.
+  std::string arch;
+  bool as_ptx = false;    // GPU: kernels for `arch` are compiled to PTX, which the driver compiles for the device
+  std::string cache_dir;  // absolute; empty: user_cache_dir; "off": memory only
   std::uint64_t cache_max_bytes = 2ull << 30;  // the cache folder is swept down to this
   std::string nvrtc_library;  // path, folder or soname, the only one that is tried; empty: the usual names and folders
   std::string cuda_library;   // path or soname of libcuda, likewise
@@ -52,8 +56,9 @@ struct Options {
   std::vector<std::string> refused;  // errors in environment variables; Context::open fails with them
 
   // Reads KVJIT_CACHE_DIR, KVJIT_CACHE_MAX_BYTES, KVJIT_NVRTC, KVJIT_CUDA, KVJIT_CXX (then CXX), KVJIT_DEVICE (auto,
-  // gpu, cpu), KVJIT_DEVICE_ORDINAL, KVJIT_BUNDLES, KVJIT_TRUSTED_KEYS (lists with ':'), KVJIT_REMOTE,
-  // KVJIT_REMOTE_WRITES (0, 1); CUDA_HOME, CUDA_PATH, VIRTUAL_ENV, CONDA_PREFIX, PATH, XDG_CACHE_HOME, HOME.
+  // gpu, cpu), KVJIT_DEVICE_ORDINAL, KVJIT_ARCH, KVJIT_AS_PTX (0, 1), KVJIT_BUNDLES, KVJIT_TRUSTED_KEYS (lists with
+  // ':'), KVJIT_REMOTE, KVJIT_REMOTE_WRITES (0, 1); CUDA_HOME, CUDA_PATH, VIRTUAL_ENV, CONDA_PREFIX, PATH,
+  // XDG_CACHE_HOME, HOME.
   static Options from_environment();
 };
 

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <string_view>
 
+#include "runtime/base/arch_name.hpp"
 #include "runtime/base/library.hpp"
 #include "runtime/compile/compiler.hpp"
 #include "runtime/compile/nvrtc_places.hpp"
@@ -68,12 +69,6 @@ int number_before(std::string_view log, std::string_view what) {
   return largest;
 }
 
-// An arch without the suffix that unlocks arch-specific instructions: "sm_90a" -> "sm_90".
-std::string_view base_arch(std::string_view arch) {
-  while (!arch.empty() && (arch.back() == 'a' || arch.back() == 'f')) arch.remove_suffix(1);
-  return arch;
-}
-
 std::vector<std::string> first_lines(const std::string& text, std::size_t count) {
   std::vector<std::string> lines;
   for (std::size_t at = 0; at < text.size();) {
@@ -121,7 +116,7 @@ class NvrtcCompiler final : public Compiler {
   bool can_stop() const override { return api_.set_flow_callback != nullptr; }
 
   Result<Artefact> compile(const Source& source, std::stop_token stop) override {
-    if (std::find(archs_.begin(), archs_.end(), base_arch(source.arch)) == archs_.end())
+    if (std::find(archs_.begin(), archs_.end(), without_suffix(source.arch)) == archs_.end())
       return fail(Code::unsupported, fmt::format("{} is not known to NVRTC {}.{} ({}); it knows {}", source.arch,
                                                  major_, minor_, library_.path(), fmt::join(archs_, ", ")));
 

@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "generator/base/result.hpp"
 #include "generator/source.hpp"
@@ -19,7 +20,11 @@ namespace kvjit {
 struct DeviceInfo {
   bool is_gpu = false;
   std::string name;  // "NVIDIA H200", "CPU back-end"
-  std::string arch;  // the arch that kernels are generated for by default; "sm_90a" on the CPU back-end
+  // The arch that kernels are generated for by default: that of the options, else the GPU's own, on the CPU back-end
+  // "sm_90a".
+  std::string arch;
+  std::string own_arch;   // the GPU's own arch, "sm_90a"; empty on the CPU back-end
+  bool runs_ptx = false;  // kernels for `arch` are compiled to PTX, which the driver compiles for own_arch
   int multiprocessors = 1;
   std::size_t memory_bytes = 0;
   int l2_bytes = 0,              // size of the L2 cache; 0: unknown
@@ -31,6 +36,20 @@ struct DeviceInfo {
   // Peak memory bandwidth in GB/s at two bits a pin and clock, as in datasheets; 0: unknown.
   double peak_gb_per_s() const { return 2.0 * memory_clock_khz * 1e3 * memory_bus_bits / 8 / 1e9; }
 };
+
+// "NVIDIA H200, text for sm_90a", or "NVIDIA H200, text for sm_80, run as PTX on sm_90". text_arch: the arch that
+// kernels were generated for, which may be a spec's on the CPU back-end.
+std::string device_text(const DeviceInfo& device, const std::string& text_arch);
+
+// Sets arch and runs_ptx of a GPU whose name and own_arch are known. Fails with usage or unsupported if the GPU does
+// not run what the options ask for, and says what would run it.
+Result<void> choose_arch(const Options& options, DeviceInfo& gpu);
+
+// Fails with unsupported if PTX of `arch` does not run on this GPU, and says why.
+Result<void> check_runs_as_ptx(const std::string& arch, const DeviceInfo& gpu);
+
+// How to run kernels for the first of `archs` that this GPU can run, as a note of an error; empty if it runs none.
+std::string way_to_run(const std::vector<std::string>& archs, const DeviceInfo& gpu);
 
 struct Grid {
   unsigned x = 1, y = 1, z = 1;

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <memory>
 #include <utility>
@@ -161,21 +162,20 @@ class CudaBackend final : public Backend {
     kernel->threads = static_cast<unsigned>(source.threads);
     kernel->shared_bytes = static_cast<unsigned>(source.shared_bytes);
     kernel->may_overlap = source.may_overlap;
-    KV_CHECK(
-        check(driver_.cuModuleLoadDataEx(&kernel->module, artefact.bytes.data(), 0, nullptr, nullptr),
-              fmt::format("loading {} (made for {}) on {} ({})", source.name, source.arch, info_.name, info_.arch)));
+    KV_CHECK(load_module(kernel->module, source, artefact));
     KV_CHECK(check(driver_.cuModuleGetFunction(&kernel->function, kernel->module, source.entry.c_str()),
                    fmt::format("looking for {} in {}", source.entry, source.name)));
 
-    int max_threads = 0, static_shared = 0;
+    int max_threads = 0, static_shared = 0, registers = 0;
     KV_CHECK(
         check(driver_.cuFuncGetAttribute(&max_threads, kCuFunctionMaxThreads, kernel->function), "reading attributes"));
     KV_CHECK(check(driver_.cuFuncGetAttribute(&static_shared, kCuFunctionStaticShared, kernel->function),
                    "reading attributes"));
+    KV_CHECK(
+        check(driver_.cuFuncGetAttribute(&registers, kCuFunctionRegisters, kernel->function), "reading attributes"));
     if (source.threads < 1 || source.threads > max_threads)
-      return fail(Code::unsupported,
-                  fmt::format("{} wants {} threads a block; {} allows 1 to {} with its {} registers", source.name,
-                              source.threads, info_.name, max_threads, artefact.registers));
+      return fail(Code::unsupported, fmt::format("{} wants {} threads a block; {} allows 1 to {} with its {} registers",
+                                                 source.name, source.threads, info_.name, max_threads, registers));
     if (source.shared_bytes < 0 || source.shared_bytes > device_->shared_opt_in - static_shared)
       return fail(Code::unsupported,
                   fmt::format("{} wants {} bytes of shared memory a block beside its {} static ones; {} has {}",
@@ -263,6 +263,20 @@ class CudaBackend final : public Backend {
     return driver_.error(status, doing);
   }
 
+  // The driver compiles PTX here; what its compiler says becomes the notes of the error.
+  Result<void> load_module(CuModule& module, const Source& source, const Artefact& artefact) const {
+    std::array<char, 4096> log{};
+    std::array<int, 2> options = {kCuJitErrorLog, kCuJitErrorLogBytes};
+    std::array<void*, 2> values = {log.data(), reinterpret_cast<void*>(log.size() - 1)};
+    const bool is_ptx = artefact.kind == ArtefactKind::ptx;
+    auto loaded = check(driver_.cuModuleLoadDataEx(&module, artefact.bytes.data(), is_ptx ? options.size() : 0,
+                                                   options.data(), values.data()),
+                        fmt::format("loading {} ({} for {}) on {} ({})", source.name, is_ptx ? "PTX" : "made",
+                                    source.arch, info_.name, info_.own_arch));
+    if (!loaded && log[0] != 0) loaded.error().notes.emplace_back(log.data());
+    return loaded;
+  }
+
   Result<void> capture(Graph& graph, CuStream stream, const std::function<Result<void>()>& call, int calls) {
     KV_CHECK(check(driver_.cuStreamBeginCapture_v2(stream, kCuCaptureThreadLocal), "capturing the timed work"));
     Result<void> captured;
@@ -320,7 +334,8 @@ Result<std::shared_ptr<Backend>> open_cuda(const Options& options) {
   for (const auto& [attribute, value] : attributes)
     KV_CHECK(check(driver->cuDeviceGetAttribute(value, attribute, device->id), "reading the device's attributes"));
   info.name = name;
-  info.arch = arch_of(major, minor);
+  info.own_arch = arch_of(major, minor);
+  KV_CHECK(choose_arch(options, info));
   KV_CHECK(check(driver->cuDevicePrimaryCtxRetain(&device->context, device->id), "retaining the primary context"));
   return std::make_shared<CudaBackend>(std::move(device), std::move(info));
 }

@@ -33,7 +33,9 @@ constexpr int kCuAttributeCapabilityMajor = 75, kCuAttributeCapabilityMinor = 76
 constexpr int kCuAttributeSharedOptIn = 97;  // bytes: largest shared memory of a block that opts in
 constexpr int kCuFunctionMaxThreads = 0;     // threads of the largest block that the function's registers allow
 constexpr int kCuFunctionStaticShared = 1;
+constexpr int kCuFunctionRegisters = 4;  // of a thread
 constexpr int kCuFunctionMaxDynamicShared = 8;
+constexpr int kCuJitErrorLog = 5, kCuJitErrorLogBytes = 6;  // where the compiler of PTX writes what it refuses
 constexpr unsigned kCuStreamNonBlocking = 1;
 constexpr int kCuCaptureThreadLocal = 1;
 
@@ -115,8 +117,8 @@ struct Driver {
   tl::unexpected<Error> error(CuResult status, const std::string& doing) const;
 };
 
-// The arch that kernels are generated for, from a compute capability. From 9.0 on it has the suffix that unlocks the
-// instructions of exactly that chip (wgmma, tcgen05 ...), because kernels are compiled on the machine that runs them.
+// The arch of a GPU, from its compute capability. From 9.0 on it has the suffix that unlocks the instructions of exactly
+// that chip (wgmma, tcgen05 ...), because kernels are compiled on the machine that runs them.
 std::string arch_of(int major, int minor);
 
 }  // namespace kvjit

@@ -157,7 +157,10 @@ class JitContext final : public Context {
 
 Result<std::shared_ptr<Context>> open_gpu(const Options& options) {
   KV_TRY(device, SharedDevice::open_gpu(options));
-  return make_context(options, std::move(device), nvrtc_toolchain(options));
+  const DeviceInfo& info = device->backend()->info();
+  if (info.runs_ptx && options.log) options.log(device_text(info, info.arch));
+  return make_context(options, device,
+                      nvrtc_toolchain(options, info.runs_ptx ? ArtefactKind::ptx : ArtefactKind::cubin));
 }
 
 Result<std::shared_ptr<Context>> open_host(const Options& options) {
@@ -178,7 +181,7 @@ Result<std::shared_ptr<Context>> Context::open(const Options& options) {
     return fail(Code::usage, "the environment asks for what does not exist", {}, options.refused);
   if (options.device == DeviceKind::cpu) return open_host(options);
   auto gpu = open_gpu(options);
-  if (gpu || options.device == DeviceKind::gpu || gpu.error().code != Code::environment) return gpu;
+  if (gpu || options.device == DeviceKind::gpu || options.as_ptx || gpu.error().code != Code::environment) return gpu;
   if (options.log) options.log("no GPU (" + gpu.error().message + "): using the CPU back-end");
   return open_host(options);
 }

@@ -28,15 +28,18 @@ Result<std::shared_ptr<SharedDevice>> open_once(const std::string& name,
 }  // namespace
 
 Result<std::shared_ptr<SharedDevice>> SharedDevice::open_gpu(const Options& options) {
-  return open_once(fmt::format("gpu {} {}", options.device_ordinal, options.cuda_library),
-                   [&] { return open_cuda(options); });
+  // Contexts whose kernels are for different archs, or differ in machine code and PTX, share no kernels.
+  return open_once(
+      fmt::format("gpu {} {} {} {}", options.device_ordinal, options.arch, options.as_ptx, options.cuda_library),
+      [&] { return open_cuda(options); });
 }
 
 Result<std::shared_ptr<SharedDevice>> SharedDevice::open_host(const Options& options) {
   // Host objects depend on the compiler that made them, unlike cubins. So contexts that name different compilers share
   // no kernels.
-  return open_once(fmt::format("cpu {} {}", options.fiber_seed, options.host_compiler),
-                   [&] { return open_cpu(options); });
+  return open_once(
+      fmt::format("cpu {} {} {} {}", options.fiber_seed, options.arch, options.as_ptx, options.host_compiler),
+      [&] { return open_cpu(options); });
 }
 
 Result<KernelRecord> SharedDevice::get(const Source& source, const Key& request, bool may_wait, std::stop_token stop,

@@ -22,6 +22,7 @@ inline const std::string& shared_cache() {
 inline std::shared_ptr<Context> open_context(DeviceKind device, unsigned fiber_seed = 0) {
   Options options = Options::from_environment();
   options.device = device;
+  if (device == DeviceKind::cpu) options.as_ptx = false;  // KVJIT_AS_PTX is the GPU's
   options.fiber_seed = fiber_seed;
   options.cache_dir = shared_cache();
   return must(Context::open(options));

@@ -226,6 +226,8 @@ Json to_json(const BenchRow& row) {
 Json to_json(const DeviceInfo& info) {
   Json json = {{"name", info.name},
                {"arch", info.arch},
+               {"own_arch", info.own_arch},
+               {"runs_ptx", info.runs_ptx},
                {"driver_version", info.driver_version},
                {"multiprocessors", info.multiprocessors},
                {"memory_bytes", info.memory_bytes},
@@ -247,7 +249,7 @@ std::string bench_heading(const DeviceInfo& info, int kv_heads) {
       "probe: as many bytes only read, in the same way; registers, shared: of each launch\n"
       "TFLOP/s: of the products of calls by prefill, timed behind 150 ms of them\n"
       "% of tensor peak: of dense fp16 products at the clock right behind these calls",
-      info.name, peak, kv_heads);
+      info.runs_ptx ? device_text(info, info.arch) : info.name, peak, kv_heads);
 }
 
 std::string bench_text(const std::vector<BenchRow>& rows) { return table_text(kHeadings, table(rows)); }

@@ -5,6 +5,7 @@
     tools/bench/figures.py --kvjit build/kvjit decode lengths large layouts rows features append pages   # on a GPU
     tools/bench/figures.py --kvjit build/kvjit -o tests/figures/h200.md decode rows   # writes sections as Markdown
     tools/bench/figures.py --kvjit build/kvjit -j 12 checks            # a GPU, else the CPU back-end; a line a set
+    tools/bench/figures.py --kvjit build/kvjit -j 16 --as-ptx sm_75,sm_80 checks   # the texts for older GPUs, as PTX
 
 It runs `kvjit bench` and `kvjit verify` over specs that it writes to a temporary folder. With -o, sections of the file
 that are not measured now stay as they are. It exits with 1 if a spec of the checks does not pass.
@@ -101,34 +102,53 @@ NOTES = {
     "append": "A plain call, one that stores its new token, and sparse V.",
     "pages": "Layout paged against planar.",
     "checks": "Every spec of a set against attention in double precision.",
+    "as PTX": "The same sets by the texts for older GPUs, which the driver compiles: specs, and the worst error of "
+              "attention.",
 }
 
 FEATURES = ['softcap = 30.0', 'features = ["alibi"]', 'features = ["mask", "mask_slopes"]',
             'features = ["packed_mask", "causal"]', 'features = ["causal"]\nwindow = [256, 0]',
             'features = ["sinks", "lse"]',
             'features = ["mask", "sinks", "lse", "causal", "position_offset"]\nsoftcap = 50.0']
+PREFILL = [("f16", "f16"), ("kv4", "kv4"), ("q8_0", "f16"), ("f16", "tbq4_0"), ("fp8_e4m3", "q4_0"), ("kv3", "bf16")]
+PREFILL_FEATURES = 'features = ["causal", "sinks", "lse"]\nsoftcap = 30.0\nwindow = [200, -1]'
 PAIR = ["f16", "bf16", "q8_0", "q4_0", "tbq4_0"]
+RANDOM = "random specs"
 LAYOUTS = '"cache.layout" = ["planar", "rows"]'
 
 
-def formats_of(kvjit):
-    """Yields specs of every format, as K and V or beside f16 if it serves one side, at the first head_dim that fits."""
-    for path in sorted((ROOT / "specs" / "formats").glob("*.toml")):
-        for cache in ("", ROWS):
-            tries = [spec(k, v, f"head_dim = {dim}", cache) for k, v in
-                     ((path.stem, path.stem), (path.stem, "f16"), ("f16", path.stem)) for dim in (128, 256, 64)]
-            fitting = (text for text in tries if run([kvjit, "explain", "--arch", "sm_90a"], text).returncode == 0)
-            yield next(fitting, tries[0])
+def formats_of(kvjit, arch, pool):
+    """Specs of every format, as K and V or beside f16 if it serves one side, at the first head_dim that fits; else as
+    a latent of which V is the first part."""
+    tries = [[*(spec(k, v, f"head_dim = {dim}", cache) for k, v in
+                ((path.stem, path.stem), (path.stem, "f16"), ("f16", path.stem)) for dim in (128, 256, 64)),
+              *(spec(path.stem, None, f"head_dim = {dim}\nhead_dim_v = 512", cache).replace(
+                  "[attention]", "in_keys = true\n[attention]") for dim in (576, 512))]
+             for path in sorted((ROOT / "specs" / "formats").glob("*.toml")) for cache in ("", ROWS)]
+    chosen = [0] * len(tries)  # the try of each format, in each layout
+    pending = list(range(len(tries)))
+    for attempt in range(len(tries[0])):
+        fits = pool.map(lambda i: run([kvjit, "check", "--arch", arch], tries[i][attempt]).returncode == 0, pending)
+        fitting = {i for i, is_fitting in zip(pending, fits) if is_fitting}
+        for i in fitting:
+            chosen[i] = attempt
+        pending = [i for i in pending if i not in fitting]
+    return [tries[i][attempt] for i, attempt in enumerate(chosen)]
 
 
-def checks(kvjit):
-    """The sets of specs that `kvjit verify` judges: name -> specs."""
+def checks(kvjit, arch, pool):
+    """The sets of specs that `kvjit verify` judges: name -> specs. Formats are at a head_dim that they fit on arch."""
     return {
         "pairs": [spec(k, v, matrix='"attention.head_dim" = [128, 256]\n"attention.q_heads_per_kv" = [1, 4, 8]\n' +
                        LAYOUTS) for k, v in itertools.product(PAIR, PAIR)],
-        "formats": list(formats_of(kvjit)),
+        "formats": formats_of(kvjit, arch, pool),
         "features": [spec(each, attention=f"query_length = {(1, 2, 4, 8)[i % 4]}\n{lines}")
                      for each in ("kv2", "kv3", "kv4") for i, lines in enumerate(FEATURES)],
+        "prefill": [spec(k, v, f"head_dim = {dim}\n{lines}", cache) for k, v in PREFILL
+                    for dim in ((128,) if "tbq4_0" in (k, v) else (64, 128))
+                    for lines, cache in ((queries(70), ""), (queries(33), ROWS),
+                                         (f"query_length = 40\n{PREFILL_FEATURES}", ""),
+                                         ('query_length = "any"\nmax_query_length = 300\n' + CAUSAL, ""))],
         "query chunks": [spec(each, attention=f"q_heads_per_kv = {heads}\n{queries(count)}") for each in ("f16", "kv4")
                   for heads, count in ((8, 12), (5, 75), (12, 75))],
         "wide heads": several(["f16", "q8_0", "q4_0"], attention='q_heads_per_kv = 16\nhead_dim_k = 576\n'
@@ -211,43 +231,107 @@ def write_section(path, what, command, device, table):
     path.write_text("\n\n".join(sections) + "\n")
 
 
-def check(kvjit, threads):
-    """Verifies each set and prints a line for it. Returns the device, a row for each set, and whether all pass."""
-    all_pass, rows, device = True, [], ""
-    with concurrent.futures.ThreadPoolExecutor(threads) as pool:
-        for name, texts in checks(kvjit).items():
-            reports = [json.loads(result.stdout)
-                       for result in pool.map(lambda text: run([kvjit, "--json", "verify"], text), texts)]
-            specs = [each for report in reports for each in report["specs"]]
-            worst = max((each["attention_error"] for each in specs if each["is_ok"]), default=0)
-            device = reports[0]["device"]
-            rows.append([name, f"{sum(each['is_ok'] for each in specs)} of {len(specs)} pass", f"{worst:.1e}"])
-            print(f"{name:<16} {rows[-1][1]} on {device}, worst error of attention {worst:.1e}", flush=True)
-            for text, report in zip(texts, reports):
-                failed = [each for each in report["specs"] if not each["is_ok"]]
-                all_pass &= not failed
-                if failed:
-                    print(text, json.dumps(failed, indent=2), file=sys.stderr)
-    return device, rows, all_pass
+class Verified:
+    """The results of a set: specs that pass, are refused or fail, and the worst error of those that pass."""
+
+    def __init__(self, name):
+        self.name, self.passed, self.refused, self.failures, self.worst, self.device = name, 0, {}, [], 0, ""
+
+    def add(self, result, texts, tolerates_refusals):
+        """Counts what a process of `kvjit verify` printed about these specs; no texts: about random ones."""
+        if not result.stdout:
+            sys.exit(result.stderr)
+        report = json.loads(result.stdout)
+        self.device = report["device"] + (f", text for {report['arch']}, run as PTX on {report['as_ptx_on']}"
+                                          if "as_ptx_on" in report else "")
+        if not texts:
+            self.passed += report["passed"]
+            self.worst = max(self.worst, report["worst_error"])
+            refusals = [each["reason"] for each in report["results"] if each["verdict"] == "refused"]
+            self.failures += [each for each in report["results"] if each["verdict"] == "failed"]
+        else:
+            self.passed += sum(each["is_ok"] for each in report["specs"])
+            self.worst = max([self.worst, *(each["attention_error"] for each in report["specs"] if each["is_ok"])])
+            refused = [each for each in report["specs"]
+                       if tolerates_refusals and each.get("error", {}).get("exit") == UNSUPPORTED]
+            refusals = [each["error"]["message"] for each in refused]
+            self.failures += [{"text": texts[int(pathlib.Path(each["spec"]).stem)], **each} for each in report["specs"]
+                              if not each["is_ok"] and each not in refused]
+        for reason in refusals:
+            self.refused[reason] = self.refused.get(reason, 0) + 1
+
+    def counts(self):
+        refused = sum(self.refused.values())
+        return (f"{self.passed} of {self.passed + refused + len(self.failures)} pass" +
+                (f", {refused} refused" if refused else ""))
+
+
+UNSUPPORTED = 4  # exit code of the command: no kernel serves the spec
+
+
+def check(kvjit, jobs, archs, sets, fuzz):
+    """Verifies each set in `jobs` processes at once and prints a line for it. archs: those whose texts run as PTX; none:
+    the device's own. sets: names; none: all. fuzz: random specs besides. Returns a list of Verified for each arch."""
+    def start(arch, name, texts):
+        flags = [kvjit, "--json", "verify", "-j", "1", *(["--arch", arch, "--as-ptx"] if arch else [])]
+        if name == RANDOM:
+            share = -(-fuzz // jobs)
+            return [([], pool.submit(run, [*flags, "--fuzz", str(min(share, fuzz - first)), "--seed", str(first + 1)]))
+                    for first in range(0, fuzz, share)]
+        share = -(-len(texts) // (4 * jobs))  # several for each process, so that none is the last for long
+        parts = [texts[i:i + share] for i in range(0, len(texts), share)]
+        return [(part, pool.submit(run, flags, *part)) for part in parts]
+
+    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+        started = []
+        for arch in archs or [""]:
+            of_arch = checks(kvjit, arch or "sm_90a", pool) | ({RANDOM: []} if fuzz else {})
+            started += [(arch, name, start(arch, name, texts)) for name, texts in of_arch.items()
+                        if not sets or name in sets]
+        results = {}
+        for arch, name, parts in started:
+            verified = Verified(name)
+            for texts, future in parts:
+                verified.add(future.result(), texts, bool(arch))
+            results.setdefault(arch, []).append(verified)
+            print(f"{name:<18} {verified.counts()} on {verified.device}, worst error of attention "
+                  f"{verified.worst:.1e}", flush=True)
+            for reason, count in verified.refused.items():
+                print(f"{'':<18} refused: {count} x {reason}", flush=True)
+            for failure in verified.failures:
+                print(json.dumps(failure, indent=2).replace("\\n", "\n"), file=sys.stderr)
+    return results
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("what", nargs="+", choices=[*TABLES, "checks"])
     parser.add_argument("--kvjit", required=True)
-    parser.add_argument("-j", type=int, default=1, help="specs that are verified at once")
+    parser.add_argument("-j", type=int, default=1, help="of checks: processes that verify at once")
     parser.add_argument("-o", metavar="FILE.md", type=pathlib.Path, help="write the tables there as Markdown sections")
+    parser.add_argument("--as-ptx", metavar="A,B", type=lambda text: text.split(","), default=[],
+                        help="of checks: run the texts for these archs as PTX")
+    parser.add_argument("--sets", metavar="A,B", type=lambda text: text.split(","), default=[],
+                        help="of checks: these sets alone")
+    parser.add_argument("--fuzz", metavar="N", type=int, default=0, help="of checks: N random specs besides")
     arguments = parser.parse_args()
     all_pass = True
     for what in arguments.what:
         print(f"== {what}", flush=True)
         command = f"tools/bench/figures.py --kvjit {arguments.kvjit} {what}"
         if what == "checks":
-            device, rows, is_all = check(arguments.kvjit, arguments.j)
-            all_pass &= is_all
-            if arguments.o:
+            results = check(arguments.kvjit, arguments.j, arguments.as_ptx, arguments.sets, arguments.fuzz)
+            all_pass &= not any(each.failures for sets in results.values() for each in sets)
+            if arguments.o and arguments.as_ptx:
+                rows = [[each.name, *(f"{of_arch.counts()}; {of_arch.worst:.1e}" for of_arch in of_archs)]
+                        for each, of_archs in zip(results[arguments.as_ptx[0]], zip(*results.values()))]
+                write_section(arguments.o, "as PTX", command.replace(
+                    " checks", f" --as-ptx {','.join(arguments.as_ptx)} checks"),
+                    next(iter(results.values()))[0].device.split(",")[0], markdown_table(["set", *results], rows))
+            elif arguments.o:
+                rows = [[each.name, each.counts(), f"{each.worst:.1e}"] for each in results[""]]
                 table = markdown_table(["set", "specs", "worst error of attention"], rows)
-                write_section(arguments.o, what, command, device, table)
+                write_section(arguments.o, what, command, results[""][0].device, table)
         elif arguments.o:
             device, table = timed(arguments.kvjit, what)
             print(table, flush=True)

@@ -417,6 +417,11 @@ Result<int> tune_specs(const Cli& cli, const BenchArgs& args) {
   KV_TRY(specs, cli.specs(args.specs));
   KV_TRY(context, gpu_context(cli));
   const DeviceInfo& info = context->backend()->info();
+  if (info.runs_ptx)
+    return fail(
+        Code::usage,
+        fmt::format("--tune: shapes for {} are measured on such a GPU, not on {} as PTX", info.arch, info.own_arch), {},
+        {"leave out KVJIT_AS_PTX and KVJIT_ARCH"});
   const std::filesystem::path folder = std::filesystem::path(args.out_dir) / "tuning",
                               file = folder / (info.arch + ".toml");
   std::vector<TuningRow> rows = registry.tuning(info.arch);

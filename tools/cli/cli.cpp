@@ -16,6 +16,7 @@
 #include "generator/program.hpp"
 #include "generator/resolve/layers.hpp"
 #include "runtime/api/specs_folder.hpp"
+#include "runtime/base/arch_name.hpp"
 #include "runtime/base/input_file.hpp"
 #include "tools/cli/usage.hpp"
 #include "tools/io/progress.hpp"
@@ -91,6 +92,11 @@ Result<std::shared_ptr<Context>> Cli::context() const {
   return context_ = opened;
 }
 
+Result<void> Cli::check_arch(const Registry& registry) const {
+  if (!options.arch.empty()) KV_CHECK(registry.require_arch(options.arch, {"--arch"}));
+  return {};
+}
+
 Result<std::vector<std::string>> Cli::archs(const Spec& spec, const Registry& registry,
                                             const std::vector<std::string>& requested, bool needs_gpu) const {
   for (const std::string& name : requested) KV_CHECK(registry.require_arch(name, {"--arch"}));
@@ -117,12 +123,16 @@ Result<Ready> make_ready(const Spec& spec, const Registry& registry, const std::
   const DeviceInfo& info = context->backend()->info();
   std::string arch = info.arch;
   // The CPU back-end runs the text of any arch, so it takes the spec's first one.
-  const bool is_listed = spec.archs.empty() || std::count(spec.archs.begin(), spec.archs.end(), arch);
-  if (!is_listed && info.is_gpu)
+  const bool is_listed =
+      !context->options().arch.empty() || spec.archs.empty() || std::count(spec.archs.begin(), spec.archs.end(), arch);
+  if (!is_listed && info.is_gpu) {
+    std::vector<std::string> notes = {fmt::format("add \"{}\" to [target] arch, or leave it out", arch)};
+    if (const std::string way = way_to_run(spec.archs, info); !way.empty()) notes.push_back(way);
+    notes.emplace_back("--device cpu runs it here");
     return fail(Code::unsupported,
                 fmt::format("this spec is for {}, the device is {} ({})", fmt::join(spec.archs, ", "), arch, info.name),
-                spec.where("target.arch"),
-                {fmt::format("add \"{}\" to [target] arch, or leave it out", arch), "--device cpu runs it here"});
+                spec.where("target.arch"), std::move(notes));
+  }
   if (!is_listed) arch = spec.archs[0];
   Ready ready;
   KV_TRY(problem, resolve(spec, registry, arch));
@@ -130,6 +140,17 @@ Result<Ready> make_ready(const Spec& spec, const Registry& registry, const std::
   KV_TRY(source, make_program(problem, registry));
   KV_TRY(program, Program::create(context, source));
   return Ready{problem, program};
+}
+
+std::string shown_device(const Context& context) {
+  const DeviceInfo& info = context.backend()->info();
+  return context.options().arch.empty() ? info.name : device_text(info, info.arch);
+}
+
+Json text_json(const DeviceInfo& device, const std::string& text_arch) {
+  Json json = {{"arch", text_arch}};
+  if (device.runs_ptx) json["as_ptx_on"] = without_suffix(device.own_arch);
+  return json;
 }
 
 Result<RotationFlag> rotation_flag(const Registry& registry, const std::string& text) {

@@ -51,6 +51,8 @@ struct Cli {
   Result<std::vector<Spec>> specs(const std::vector<std::string>& files) const;  // with [matrix] and [layers] expanded
   Result<Spec> one_spec(const std::string& file) const;                          // fails if the file expands to several
   Result<std::shared_ptr<Context>> context() const;                              // opened on first use
+  // Fails if options.arch (--arch of run and verify, KVJIT_ARCH) is none that the registry knows.
+  Result<void> check_arch(const Registry& registry) const;
 
   // The archs for which kernels are generated: `requested`, else the spec's, else the device's. Without a GPU the
   // device's arch is an error if needs_gpu; otherwise it is the CPU back-end's default arch, and talk() says so.
@@ -69,6 +71,11 @@ struct Ready {
   std::shared_ptr<Program> program;
 };
 Result<Ready> make_ready(const Spec& spec, const Registry& registry, const std::shared_ptr<Context>& context);
+
+// What a report says of the text besides the device's name, for JSON: its arch, and the arch on which it runs as PTX.
+Json text_json(const DeviceInfo& device, const std::string& text_arch);
+// The device of a report over several specs: its name, and the text that runs on it if an arch was asked for.
+std::string shown_device(const Context& context);
 
 // The value of a flag --rotation: "wht_signed:128" is a rotation and the channels of one group. "none:128" has no
 // rotation and names only the group.

@@ -43,7 +43,8 @@ Finding judge_gpu(const Options& options) {
   const DeviceInfo& info = (*gpu)->info();
   return {"GPU",
           true,
-          fmt::format("{}, {}, {} multiprocessors, {}, driver for CUDA {}.{}", info.name, info.arch,
+          fmt::format("{}, {}{}, {} multiprocessors, {}, driver for CUDA {}.{}", info.name, info.own_arch,
+                      info.arch == info.own_arch ? "" : fmt::format(" ({})", device_text(info, info.arch)),
                       info.multiprocessors, byte_count(static_cast<double>(info.memory_bytes)),
                       info.driver_version / 1000, info.driver_version % 1000 / 10),
           {info.driver_file},
@@ -128,10 +129,10 @@ Finding judge_remote(const Options& options) {
   return {"server", false, complaint, {}, {"KVJIT_REMOTE names a server of kernels; it is left alone if it fails"}};
 }
 
-constexpr std::array kVariables = {
-    "KVJIT_DEVICE",       "KVJIT_DEVICE_ORDINAL", "KVJIT_CACHE_DIR",    "KVJIT_CACHE_MAX_BYTES",
-    "KVJIT_NVRTC",        "KVJIT_CUDA",           "KVJIT_CXX",          "KVJIT_BUNDLES",
-    "KVJIT_TRUSTED_KEYS", "KVJIT_REMOTE",         "KVJIT_REMOTE_WRITES"};
+constexpr std::array kVariables = {"KVJIT_DEVICE",       "KVJIT_DEVICE_ORDINAL",  "KVJIT_ARCH",         "KVJIT_AS_PTX",
+                                   "KVJIT_CACHE_DIR",    "KVJIT_CACHE_MAX_BYTES", "KVJIT_NVRTC",        "KVJIT_CUDA",
+                                   "KVJIT_CXX",          "KVJIT_BUNDLES",         "KVJIT_TRUSTED_KEYS", "KVJIT_REMOTE",
+                                   "KVJIT_REMOTE_WRITES"};
 
 // Variables of the environment that kvjit refuses, and such whose name is nearly one of its own.
 std::vector<Finding> judge_variables(const Options& options) {

@@ -36,6 +36,8 @@ constexpr Described kExitCodes[] = {
 constexpr Described kVariables[] = {
     {"KVJIT_DEVICE", "default of --device"},
     {"KVJIT_DEVICE_ORDINAL", "number of the GPU"},
+    {"KVJIT_ARCH", "default of --arch of run and verify; other verbs and engines run kernels for it, too"},
+    {"KVJIT_AS_PTX", "1: default of --as-ptx"},
     {"KVJIT_CACHE_DIR", "default of --cache-dir"},
     {"KVJIT_CACHE_MAX_BYTES", "size down to which the cache folder is swept"},
     {"KVJIT_NVRTC, KVJIT_CUDA", "files of libnvrtc and libcuda; if set, no other file is tried"},
@@ -69,7 +71,8 @@ const std::map<std::string, std::vector<Example>>& examples() {
       {"verify",
        {{"kvjit verify sample.toml --device cpu", "judge the kernels of a spec without a GPU"},
         {"kvjit verify --matrix ggml --sample 200", "200 of ggml's cases"},
-        {"kvjit verify --fuzz 20 --seed 7", "20 random specs, from seed 7 on"}}},
+        {"kvjit verify --fuzz 20 --seed 7", "20 random specs, from seed 7 on"},
+        {"kvjit verify sample.toml --arch sm_80 --as-ptx", "judge the text for sm_80 on a newer GPU"}}},
       {"bench",
        {{"kvjit bench sample.toml --tokens 4096,131072 --html bench.html", "time attention on a GPU"},
         {"kvjit bench --tune sample.toml -o mine", "measure block shapes into mine/tuning"}}},

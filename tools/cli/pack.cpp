@@ -14,6 +14,7 @@
 #include <memory>
 #include <thread>
 
+#include "runtime/base/arch_name.hpp"
 #include "runtime/base/temporary.hpp"
 #include "runtime/store/bundle.hpp"
 #include "tools/cli/ahead.hpp"
@@ -117,7 +118,7 @@ Result<int> pack(const Cli& cli, const PackArgs& args) {
   if (args.has_ptx) {
     std::vector<Source> later;
     std::copy_if(sources.begin(), sources.end(), std::back_inserter(later),
-                 [](const Source& source) { return is_for_later_gpus(source.arch); });
+                 [](const Source& source) { return has_portable_ptx(source.arch); });
     if (later.empty())
       return fail(
           Code::usage, "--ptx: that of an arch that ends in a letter runs on no other GPU", {},

@@ -65,6 +65,7 @@ Result<void> check_in_keys(const RunArgs& args, const std::vector<float>& k, int
 Result<int> run(const Cli& cli, const RunArgs& args) {
   KV_CHECK(check_apart({args.spec, args.q, args.k, args.v}, {args.out, args.report}));
   KV_TRY(registry, cli.registry());
+  KV_CHECK(cli.check_arch(registry));
   KV_TRY(spec, cli.one_spec(args.spec));
   KV_TRY(k, read_kvq(args.k, "K [kv_heads, tokens, head_dim]"));
   KV_TRY(v, read_kvq(args.v, "V [kv_heads, tokens, head_dim]"));
@@ -122,11 +123,9 @@ Result<int> run(const Cli& cli, const RunArgs& args) {
       k_bytes.code_differs + k_bytes.scale_differs + v_bytes.code_differs + v_bytes.scale_differs;
 
   const DeviceInfo& info = context->backend()->info();
-  Json data = {{"program", source.id},
-               {"title", source.title},
-               {"device", info.name},
-               {"arch", source.arch},
-               {"kv_heads", k.heads},
+  Json data = {{"program", source.id}, {"title", source.title}, {"device", info.name}};
+  data.update(text_json(info, source.arch));
+  data.update({{"kv_heads", k.heads},
                {"q_heads", q.heads},
                {"head_dim", dim},
                {"head_dim_v", v_dim},
@@ -138,7 +137,7 @@ Result<int> run(const Cli& cli, const RunArgs& args) {
                {"blocks", outcome.report.blocks},
                {"cache_bytes", outcome.report.cache_bytes},
                {"converted_bytes", outcome.report.converted_bytes},
-               {"kernel_error", kernel.relative_l2}};
+               {"kernel_error", kernel.relative_l2}});
   if (!has_hook) data.update({{"quality_error", quality.relative_l2}, {"quality_cosine", quality.cosine}});
   data["features"] = outcome.report.features;
   const bool is_prefill = std::any_of(outcome.report.kernels.begin(), outcome.report.kernels.end(),
@@ -153,7 +152,7 @@ Result<int> run(const Cli& cli, const RunArgs& args) {
   };
   std::vector<std::pair<std::string, std::string>> lines = {
       {"program", source.id},
-      {"device", fmt::format("{}, text for {}", info.name, source.arch)},
+      {"device", device_text(info, source.arch)},
       {"input", fmt::format("{} tokens, {} KV heads, {} query heads, head_dim {}, {} quer{}", tokens, k.heads, q.heads,
                             dim, queries, queries == 1 ? "y" : "ies")},
       {"keys", side_text("as", data["k"])},
@@ -215,6 +214,7 @@ void add_run_verb(CLI::App& app, Cli& cli) {
   runs->add_option("-o,--output", args->out, "write the output here, .npy f32")->type_name("OUT.npy");
   whole_number(runs->add_option("--tokens", args->tokens, "only the last N tokens"), "N", 1, kMaxTokens)
       ->default_str("all");
+  text_options(*runs, cli.options);
   runs->add_option("--report", args->report, "write the measurements here too")->type_name("FILE.json");
   runs->callback([&cli, args] { cli.action = [&cli, args] { return run(cli, *args); }; });
 }

@@ -102,6 +102,14 @@ CLI::Option* one_of(CLI::Option* option, const std::vector<std::string>& words) 
   return option->type_name(fmt::format("{}", fmt::join(words, "|")))->check(CLI::Validator(check, ""));
 }
 
+void text_options(CLI::App& verb, Options& options) {
+  verb.add_option("--arch", options.arch,
+                  "GPU architecture whose kernels run, instead of the spec's and the device's (also KVJIT_ARCH)")
+      ->type_name("A");
+  verb.add_flag("--as-ptx", options.as_ptx,
+                "run the text for an older --arch on this GPU: as PTX, which the driver compiles (also KVJIT_AS_PTX)");
+}
+
 CLI::Option* kernel_option(CLI::App& verb, ManyRows& many_rows, const char* help) {
   const auto choose = [&many_rows](const std::string& kernel) {
     many_rows = kernel == "decode"     ? ManyRows::decode

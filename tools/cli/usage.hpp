@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "generator/base/result.hpp"
+#include "runtime/base/options.hpp"
 #include "runtime/launch/calls.hpp"
 
 namespace kvjit {
@@ -25,6 +26,8 @@ CLI::Option* whole_number(CLI::Option* option, const char* unit, long long lowes
 CLI::Option* decimal_number(CLI::Option* option, const char* unit, double lowest, double highest);
 // The value is one of the words.
 CLI::Option* one_of(CLI::Option* option, const std::vector<std::string>& words);
+// --arch and --as-ptx: which text the verb runs, written to `options`.
+void text_options(CLI::App& verb, Options& options);
 // --kernel: which kernel attends; the value is written to `many_rows`, which outlives the parser.
 CLI::Option* kernel_option(CLI::App& verb, ManyRows& many_rows, const char* help);
 

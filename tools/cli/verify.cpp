@@ -298,6 +298,7 @@ Result<int> verify(const Cli& cli, const VerifyArgs& args) {
   if (!sweep.matrix.empty()) return verify_matrix(cli, sweep);
   if (sweep.fuzz > 0) return verify_fuzz(cli, sweep);
   KV_TRY(registry, cli.registry());
+  KV_CHECK(cli.check_arch(registry));
   KV_TRY(context, cli.context());
   // A file that gives no spec is a task too: it is refused in its turn.
   struct Task {
@@ -311,8 +312,8 @@ Result<int> verify(const Cli& cli, const VerifyArgs& args) {
       tasks.push_back({file, file, tl::unexpected(specs.error())});
       continue;
     }
-    cli.talk(fmt::format("{}: {} spec{} on {}", file, specs->size(), specs->size() == 1 ? "" : "s",
-                         context->backend()->info().name));
+    cli.talk(
+        fmt::format("{}: {} spec{} on {}", file, specs->size(), specs->size() == 1 ? "" : "s", shown_device(*context)));
     for (const Spec& spec : *specs) {
       if (!spec.hook.empty())
         cli.talk(
@@ -356,9 +357,14 @@ Result<int> verify(const Cli& cli, const VerifyArgs& args) {
     };
     done = in_order(tasks.size(), threads_of(sweep), judge, report, Interrupts::is_requested);
   }
-  Json data = {{"device", context->backend()->info().name}, {"specs", all.results}};
+  const DeviceInfo& info = context->backend()->info();
+  Json data = {{"device", info.name}};
+  if (!context->options().arch.empty()) data.update(text_json(info, info.arch));
+  data["specs"] = all.results;
   if (done < tasks.size()) data["specs_left"] = tasks.size() - done;
-  cli.print(data, cli.shows_rows() ? "" : for_terminal(stdout, table_text(headings, all.rows)));
+  const std::string table = cli.shows_rows() ? "" : table_text(headings, all.rows),
+                    text = context->options().arch.empty() ? "" : fmt::format("on {}\n", shown_device(*context));
+  cli.print(data, for_terminal(stdout, table + text));
   cli.print_error(all.complaints);
   if (done < tasks.size()) return cli.interrupted(done, tasks.size(), {{"--skip", std::to_string(sweep.skip + done)}});
   return all.exit_code;
@@ -371,6 +377,7 @@ void add_verify_verb(CLI::App& app, Cli& cli) {
   CLI::App* verifies = app.add_subcommand("verify", "every kernel of every spec against attention in double precision");
   verifies->add_option("SPEC", args->specs, "spec files")->type_name("SPEC.toml");
   whole_number(verifies->add_option("--tokens", args->tokens, "also attend over N tokens"), "N", 1, kMostVerified);
+  text_options(*verifies, cli.options);
   SweepArgs& sweep = args->sweep;
   CLI::Option* matrix =
       one_of(verifies->add_option("--matrix", sweep.matrix, "the cases of ggml's FLASH_ATTN_EXT tests"), {"ggml"});

@@ -52,11 +52,15 @@ const std::vector<std::pair<const char*, const char*>>& kinds() {
 
 Result<int> verify_fuzz(const Cli& cli, const SweepArgs& args) {
   KV_TRY(registry, cli.registry());
+  KV_CHECK(cli.check_arch(registry));
   KV_TRY(context, cli.context());
   const DeviceInfo& info = context->backend()->info();
   // The CPU back-end runs the text of any arch.
-  const std::vector<std::string> archs =
-      info.is_gpu ? std::vector<std::string>{} : std::vector<std::string>{"sm_80", "sm_90a"};
+  std::vector<std::string> archs;
+  if (!context->options().arch.empty())
+    archs = {info.arch};
+  else if (!info.is_gpu)
+    archs = {"sm_80", "sm_90a"};
   const InputClasses classes = args.inputs.empty() ? InputClasses::all() : classes_of(args.inputs);
   std::vector<FuzzCase> cases(args.fuzz);
   std::vector<FuzzOutcome> outcomes(args.fuzz);
@@ -130,8 +134,8 @@ Result<int> verify_fuzz(const Cli& cli, const SweepArgs& args) {
       "{} random specs from seed {} on in {:.0f} s on {}; refused: by the rules that say so; {} passed above the "
       "limit: "
       "long keys, whose rounding explains it. `--fuzz 1 --seed S` repeats one.\n",
-      done, args.seed, seconds, info.name, by_rounding);
-  cli.print({{"device", info.name},
+      done, args.seed, seconds, shown_device(*context), by_rounding);
+  cli.print({{"device", shown_device(*context)},
              {"specs", total.specs},
              {"passed", total.of[0]},
              {"refused", total.of[1]},

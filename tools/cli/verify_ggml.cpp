@@ -58,6 +58,7 @@ std::string types_of(const GgmlCase& one) { return one.k == one.v ? one.k : one.
 
 Result<int> verify_matrix(const Cli& cli, const SweepArgs& args) {
   KV_TRY(registry, cli.registry());
+  KV_CHECK(cli.check_arch(registry));
   KV_TRY(context, cli.context());
   const std::vector<GgmlCase> all = ggml_matrix();
   const std::vector<GgmlCase> cases = args.sample > 0 ? ggml_sample(all, args.sample, args.seed) : all;
@@ -66,7 +67,7 @@ Result<int> verify_matrix(const Cli& cli, const SweepArgs& args) {
   options.shares_programs = args.shares_programs;
   options.many_rows = args.many_rows;
   options.is_stopped = Interrupts::is_requested;
-  const std::string device = context->backend()->info().name;
+  const std::string device = shown_device(*context);
   cli.talk(fmt::format("{} of {} cases on {}, {} threads", cases.size(), kGgmlCases, device, options.threads));
   const auto begin = std::chrono::steady_clock::now();
   std::vector<GgmlOutcome> outcomes;

@@ -59,8 +59,6 @@ Result<std::vector<Source>> operations_to_pack(const std::vector<SpecOnArchs>& s
   return sources;
 }
 
-bool is_for_later_gpus(const std::string& arch) { return !arch.empty() && arch.back() >= '0' && arch.back() <= '9'; }
-
 Result<std::vector<CacheEntry>> entries_of(std::vector<KernelAhead> kernels) {
   std::vector<CacheEntry> entries;
   for (KernelAhead& kernel : kernels) {

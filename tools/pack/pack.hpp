@@ -30,9 +30,6 @@ struct SpecOnArchs {
 Result<std::vector<Source>> operations_to_pack(const std::vector<SpecOnArchs>& specs, const Registry& registry,
                                                const OperationSet& operations);
 
-// Whether PTX of this arch runs on later GPUs: PTX of sm_90 does, PTX of sm_90a does not.
-bool is_for_later_gpus(const std::string& arch);
-
 // The entries of kernels under the keys by which bundles are searched, sorted by key; else the first failure. The cache
 // has the kernels that were compiled before it, so the next call compiles only the rest.
 Result<std::vector<CacheEntry>> entries_of(std::vector<KernelAhead> kernels);

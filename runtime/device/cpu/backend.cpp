@@ -102,9 +102,9 @@ Result<std::shared_ptr<Kernel>> CpuKernel::load(const Source& source, const Arte
 
 class CpuBackend : public Backend {
  public:
-  explicit CpuBackend(unsigned seed) : seed_(seed) {
+  CpuBackend(unsigned seed, const std::string& arch) : seed_(seed) {
     info_.name = "CPU back-end";
-    info_.arch = "sm_90a";
+    info_.arch = arch.empty() ? "sm_90a" : arch;
     info_.memory_bytes = physical_memory();
   }
 
@@ -186,7 +186,10 @@ Result<Backend::Timing> CpuBackend::time(const Work& work, int repeats, int buff
 }  // namespace
 
 Result<std::shared_ptr<Backend>> open_cpu(const Options& options) {
-  return std::make_shared<CpuBackend>(options.fiber_seed);
+  if (options.as_ptx)
+    return fail(Code::usage, "as-ptx: only GPUs run PTX", {},
+                {"the CPU back-end runs the text of any arch itself: --arch alone names it"});
+  return std::make_shared<CpuBackend>(options.fiber_seed, options.arch);
 }
 
 }  // namespace kvjit

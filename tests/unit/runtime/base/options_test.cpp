@@ -19,7 +19,7 @@ class Environment {
   explicit Environment(std::initializer_list<std::pair<const char*, const char*>> values) {
     for (const char* name : {"KVJIT_CACHE_DIR", "KVJIT_CACHE_MAX_BYTES", "KVJIT_NVRTC", "KVJIT_CUDA", "KVJIT_CXX",
                              "CXX", "KVJIT_DEVICE", "KVJIT_DEVICE_ORDINAL", "CUDA_HOME", "CUDA_PATH", "VIRTUAL_ENV",
-                             "CONDA_PREFIX", "XDG_CACHE_HOME", "HOME", "PATH"}) {
+                             "CONDA_PREFIX", "XDG_CACHE_HOME", "HOME", "PATH", "KVJIT_ARCH", "KVJIT_AS_PTX"}) {
       if (const char* value = std::getenv(name)) saved_[name] = value;
       names_.push_back(name);
       unsetenv(name);
@@ -50,6 +50,8 @@ TEST_CASE("an empty environment gives the defaults") {
   CHECK(options.cache_dir.empty());
   CHECK(options.user_cache_dir.empty());
   CHECK(options.host_compiler.empty());
+  CHECK(options.arch.empty());
+  CHECK_FALSE(options.as_ptx);
   CHECK(options.refused.empty());
 }
 
@@ -60,6 +62,8 @@ TEST_CASE("each variable reaches its option") {
                                  {"KVJIT_CUDA", "/d.so"},
                                  {"KVJIT_DEVICE", "cpu"},
                                  {"KVJIT_DEVICE_ORDINAL", "3"},
+                                 {"KVJIT_ARCH", "sm_80"},
+                                 {"KVJIT_AS_PTX", "1"},
                                  {"CXX", "plain"},
                                  {"CUDA_PATH", "/toolkit"},
                                  {"CONDA_PREFIX", "/conda"},
@@ -71,6 +75,8 @@ TEST_CASE("each variable reaches its option") {
   CHECK(options.cuda_library == "/d.so");
   CHECK(options.device == DeviceKind::cpu);
   CHECK(options.device_ordinal == 3);
+  CHECK(options.arch == "sm_80");
+  CHECK(options.as_ptx);
   CHECK(options.host_compiler == "plain");
   CHECK(options.cuda_homes == std::vector<std::string>{"/toolkit"});
   CHECK(options.python_homes == std::vector<std::string>{"/conda"});
@@ -101,11 +107,13 @@ TEST_CASE("the user's cache folder: XDG before home, relative paths ignored") {
 
 TEST_CASE("values that make no sense are named, and change nothing") {
   for (const char* number : {"2G", "-1", "1.5", "99999999999999999999999"}) {
-    const Environment environment({{"KVJIT_CACHE_MAX_BYTES", number}, {"KVJIT_DEVICE", "gpuu"}});
+    const Environment environment({{"KVJIT_CACHE_MAX_BYTES", number}, {"KVJIT_DEVICE", "gpuu"}, {"KVJIT_AS_PTX", "2"}});
     const Options options = Options::from_environment();
-    REQUIRE(options.refused.size() == 2);
-    CHECK(options.refused[0].find(number) != std::string::npos);
-    CHECK(options.refused[1].find("gpuu") != std::string::npos);
+    REQUIRE(options.refused.size() == 3);
+    CHECK(options.refused[0].find("KVJIT_AS_PTX='2'") != std::string::npos);
+    CHECK(options.refused[1].find(number) != std::string::npos);
+    CHECK(options.refused[2].find("gpuu") != std::string::npos);
+    CHECK_FALSE(options.as_ptx);
     CHECK(options.cache_max_bytes == (2ull << 30));
     CHECK(options.device == DeviceKind::automatic);
   }

@@ -93,13 +93,6 @@ TEST_CASE("operations that were asked for are packed with every text that a call
   CHECK(read_operations("copy,,shift").error().code == Code::usage);
 }
 
-TEST_CASE("only archs that end in no letter have PTX for later GPUs") {
-  CHECK(is_for_later_gpus("sm_89"));
-  CHECK(is_for_later_gpus("sm_90"));
-  CHECK(!is_for_later_gpus("sm_90a"));
-  CHECK(!is_for_later_gpus(""));
-}
-
 TEST_CASE("a folder has a file for each kernel, and a manifest that a bundle is read by") {
   const test::TempFolder temporary;
   const std::string folder = temporary.path + "/made/";

@@ -30,13 +30,16 @@ def struct_dict(value):
 
 @dataclasses.dataclass(frozen=True)
 class Device:
-    """A device: `memory_bytes` is 0 and `driver_version` is 0 on the CPU back-end; 13000 is driver 13.0."""
+    """A device: `memory_bytes` is 0 and `driver_version` is 0 on the CPU back-end; 13000 is driver 13.0. `arch` is that
+    of the kernels, `own_arch` that of the GPU, "" on the CPU back-end; they differ with `as_ptx`."""
     name: str
     arch: str
     is_gpu: bool
     multiprocessors: int
     driver_version: int
     memory_bytes: int
+    own_arch: str
+    runs_ptx: bool
 
 
 def packaged_nvrtc():
@@ -75,20 +78,26 @@ class Context(Closable):
         specs_dirs: folders with formats, hooks and tuning of the caller's.
         trusted_keys: public keys of 64 hex digits; then every bundle must be signed by one of them.
         log: a function that gets warnings and progress, a str each, from any thread.
+        arch: the arch that kernels are for, instead of the specs' and the device's: "sm_80".
+        as_ptx: kernels for `arch` are compiled to PTX, which the driver compiles: the text for an older GPU runs on a
+            newer one.
 
     Raises:
         kvjit.UnavailableError: no such device.
+        kvjit.UnsupportedError: the device does not run `arch`.
     """
 
     def __init__(self, device: Any = None, *, cache_dir: str | pathlib.Path | None = None,
                  bundles: Iterable[str | pathlib.Path] = (), specs_dirs: Iterable[str | pathlib.Path] = (),
-                 trusted_keys: Iterable[str] = (), log: Callable[[str], None] | None = None):
+                 trusted_keys: Iterable[str] = (), log: Callable[[str], None] | None = None,
+                 arch: str | None = None, as_ptx: bool = False):
         kind, ordinal = parse_device(device)
         if kind != _abi.DEVICE_CPU:
             _open_nvrtc()
         options = sized(_abi.ContextOptions)
         options.device, options.ordinal = kind, ordinal
         options.cache_dir = str(cache_dir).encode() if cache_dir is not None else None
+        options.arch, options.as_ptx = arch.encode() if arch is not None else None, as_ptx
         bundles, trusted_keys = list(bundles), list(trusted_keys)
         packaged = [] if trusted_keys else sorted(BUNDLES.glob("*.kvb"))
         keeps = []
@@ -107,7 +116,7 @@ class Context(Closable):
         info = sized(_abi.DeviceInfo)
         call(functions.kvjit_context_device, handle, c.byref(info))
         members = struct_dict(info)
-        self.info = Device(**(members | {"is_gpu": bool(members["is_gpu"])}))
+        self.info = Device(**(members | {name: bool(members[name]) for name in ("is_gpu", "runs_ptx")}))
         self.device = f"cuda:{ordinal}" if self.info.is_gpu else "cpu"
         if self.info.is_gpu and ordinal == 0:
             # The library takes GPU 0 for "no matter which", and then the variable's.
