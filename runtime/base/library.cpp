@@ -68,15 +68,20 @@ std::string file_digest(const std::string& path) {
 
 }  // namespace
 
-Result<Library> Library::open(const std::string& what, const LibrarySearch& search, const std::string& remedy) {
-  std::vector<std::string> notes;
+Result<Library> Library::open(const std::string& what, const LibrarySearch& search, const std::string& remedy,
+                              const std::function<std::string(const Library&)>& refuse) {
+  std::vector<std::string> notes, refused;
   std::string absent;  // names that the loader did not find
   const auto load = [&](const std::string& name, bool is_listed) -> std::optional<Library> {
     if (void* handle = dlopen(name.c_str(), RTLD_LAZY | RTLD_LOCAL | RTLD_NODELETE)) {
       Library library;
       library.path_ = path_of(handle, name);
       library.handle_ = handle;
-      return library;
+      const std::string reason = refuse ? refuse(library) : "";
+      if (reason.empty()) return library;
+      // A name and a file may lead to the same library.
+      if (std::find(refused.begin(), refused.end(), reason) == refused.end()) refused.push_back(reason);
+      return std::nullopt;
     }
     const char* said = dlerror();
     std::string why = said ? said : "the loader gave no reason";
@@ -96,10 +101,25 @@ Result<Library> Library::open(const std::string& what, const LibrarySearch& sear
   for (const std::string& folder : search.folders) folders += (folders.empty() ? "" : ", ") + folder;
   if (!folders.empty()) notes.push_back((search.names.empty() ? "searched " : "searched too: ") + folders);
   notes.push_back(remedy);
-  return fail(Code::environment, what + " could not be loaded", {}, std::move(notes));
+  if (refused.empty()) return fail(Code::environment, what + " could not be loaded", {}, std::move(notes));
+  notes.insert(notes.begin(), refused.begin() + 1, refused.end());
+  return fail(Code::environment, refused[0], {}, std::move(notes));
 }
 
 void* Library::symbol(const char* name) const { return dlsym(handle_, name); }
+
+std::string Library::soname() const {
+  link_map* map = nullptr;
+  if (dlinfo(handle_, RTLD_DI_LINKMAP, &map) != 0 || map == nullptr) return "";
+  const char* strings = nullptr;
+  std::size_t at = 0;  // 0 is the empty string
+  for (const ElfW(Dyn)* entry = map->l_ld; entry->d_tag != DT_NULL; ++entry) {
+    if (entry->d_tag == DT_STRTAB)
+      strings = reinterpret_cast<const char*>(entry->d_un.d_ptr);  // the loader relocated it
+    if (entry->d_tag == DT_SONAME) at = entry->d_un.d_val;
+  }
+  return strings ? strings + at : "";
+}
 
 std::string Library::digest() const {
   link_map* map = nullptr;
@@ -109,6 +129,18 @@ std::string Library::digest() const {
     if (!id.hex.empty()) return "build-id:" + id.hex;
   }
   return file_digest(path_);
+}
+
+std::vector<std::string> loaded_files(const std::string& stem) {
+  std::pair<const std::string&, std::vector<std::string>> found{stem, {}};
+  const auto add = [](dl_phdr_info* info, std::size_t, void* out) {
+    auto& [wanted, files] = *static_cast<decltype(found)*>(out);
+    const std::string file = info->dlpi_name;
+    if (file.compare(file.rfind('/') + 1, wanted.size(), wanted) == 0) files.push_back(file);
+    return 0;
+  };
+  dl_iterate_phdr(add, &found);
+  return found.second;
 }
 
 std::vector<std::string> library_files(const std::vector<std::string>& folders, const std::string& name) {

@@ -2,6 +2,7 @@
 // driver and a machine without a toolkit. An error names the missing library and every place that was searched.
 // SPDX-License-Identifier: MIT
 #pragma once
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -18,12 +19,15 @@ struct LibrarySearch {
 
 class Library {
  public:
-  // Opens the first library that can be opened. Fails with environment. The notes are the places, the loader's reason
-  // for each file that exists and cannot be opened, and the remedy. what: the name in messages.
-  static Result<Library> open(const std::string& what, const LibrarySearch& search, const std::string& remedy);
+  // Opens the first library that can be opened and that `refuse` gives no reason against. Fails with environment. The
+  // message is the first reason of `refuse`; the notes are its other reasons, the places, the loader's reason for each
+  // file that exists and cannot be opened, and the remedy. what: the name in messages.
+  static Result<Library> open(const std::string& what, const LibrarySearch& search, const std::string& remedy,
+                              const std::function<std::string(const Library&)>& refuse = {});
 
   void* symbol(const char* name) const;  // null if the library has none
   const std::string& path() const { return path_; }
+  std::string soname() const;  // the name that its maker gave it; "" if it has none
   // Identifies the build exactly: "build-id:<hex>" of the ELF file, else "sha256:<hex>" of its bytes.
   std::string digest() const;
 
@@ -31,6 +35,9 @@ class Library {
   void* handle_ = nullptr;  // never closed: these libraries keep threads and exit handlers of their own
   std::string path_;        // path of the loaded file, links resolved
 };
+
+// The files of this process's libraries whose names begin with `stem`.
+std::vector<std::string> loaded_files(const std::string& stem);
 
 // The files whose name matches `name` in the folders. Both may be patterns such as /usr/local/cuda-*/lib64; of a
 // pattern the largest version comes first, by number. Each file is listed once, under the first path that leads to it.

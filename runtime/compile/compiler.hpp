@@ -38,8 +38,8 @@ std::vector<std::string> nvrtc_options(const Source& source, ArtefactKind kind);
 // The options that every host compiler gets. They need no open compiler.
 std::vector<std::string> host_options();
 
-// Finds the C++ compiler of this machine and runs it by posix_spawn, without a shell. Fails with environment and names
-// the compilers that were searched.
+// Finds the C++ compiler of this machine and runs it by posix_spawn; a host may ignore SIGCHLD. Fails with environment
+// and names the compilers that were searched.
 Result<std::shared_ptr<Compiler>> open_host_compiler(const Options& options);
 
 }  // namespace kvjit

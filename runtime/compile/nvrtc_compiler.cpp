@@ -13,15 +13,18 @@
 #include "runtime/base/arch_name.hpp"
 #include "runtime/base/library.hpp"
 #include "runtime/compile/compiler.hpp"
+#include "runtime/compile/nvrtc_builtins.hpp"
 #include "runtime/compile/nvrtc_places.hpp"
+#include "runtime/compile/nvrtc_version.hpp"
 
 namespace kvjit {
 namespace {
 
-// Declarations from nvrtc.h, the same in CUDA 12.0 to 13.0.
+// Declarations from nvrtc.h, the same in CUDA 11.8 to 13.5.
 using nvrtcProgram = struct NvrtcProgramOpaque*;
 constexpr int kNvrtcSuccess = 0;
 constexpr int kNvrtcErrorCompilation = 6;
+constexpr int kNvrtcErrorBuiltins = 7;  // NVRTC_ERROR_BUILTIN_OPERATION_FAILURE
 
 // NVRTC 12.9 and later call the callback during a compile. It returns 0 to go on.
 using SetFlowCallback = int (*)(nvrtcProgram program, int (*callback)(void* payload, void* reserved), void* payload);
@@ -85,25 +88,23 @@ std::vector<std::string> first_lines(const std::string& text, std::size_t count)
 
 class NvrtcCompiler final : public Compiler {
  public:
-  NvrtcCompiler(Library library, const Api& api, ArtefactKind kind)
-      : library_(std::move(library)), api_(api), kind_(kind) {}
+  NvrtcCompiler(Library library, const Api& api, NvrtcVersion version, std::string builtins_file, ArtefactKind kind)
+      : library_(std::move(library)),
+        api_(api),
+        version_(version),
+        builtins_file_(std::move(builtins_file)),
+        kind_(kind) {}
 
   Result<void> start() {
     int n_archs = 0;
-    KV_CHECK(check(api_.nvrtcVersion(&major_, &minor_), "nvrtcVersion"));
     KV_CHECK(check(api_.nvrtcGetNumSupportedArchs(&n_archs), "nvrtcGetNumSupportedArchs"));
     std::vector<int> numbers(std::clamp(n_archs, 1, 1024));
     KV_CHECK(check(api_.nvrtcGetSupportedArchs(numbers.data()), "nvrtcGetSupportedArchs"));
     for (const int number : numbers) archs_.push_back(fmt::format("sm_{}", number));
-    if (const std::string file = nvrtc_builtins(library_.path(), major_, minor_); !file.empty()) {
-      KV_TRY(opened, Library::open("the builtins of NVRTC", {{}, {file}, {}},
-                                   "libnvrtc and libnvrtc-builtins must be of one installation"));
-      builtins_file_ = opened.path();
-    }
     return {};
   }
 
-  std::string identity() const override { return fmt::format("nvrtc {}.{} {}", major_, minor_, library_.digest()); }
+  std::string identity() const override { return fmt::format("nvrtc {} {}", to_string(version_), library_.digest()); }
 
   std::vector<std::string> options(const Source& source) const override { return nvrtc_options(source, kind_); }
 
@@ -117,8 +118,8 @@ class NvrtcCompiler final : public Compiler {
 
   Result<Artefact> compile(const Source& source, std::stop_token stop) override {
     if (std::find(archs_.begin(), archs_.end(), without_suffix(source.arch)) == archs_.end())
-      return fail(Code::unsupported, fmt::format("{} is not known to NVRTC {}.{} ({}); it knows {}", source.arch,
-                                                 major_, minor_, library_.path(), fmt::join(archs_, ", ")));
+      return fail(Code::unsupported,
+                  fmt::format("{} is not known to {}; it knows {}", source.arch, described(), fmt::join(archs_, ", ")));
 
     const auto begin = std::chrono::steady_clock::now();
     nvrtcProgram program = nullptr;
@@ -131,9 +132,9 @@ class NvrtcCompiler final : public Compiler {
     auto list = options(source);
     // NVRTC 12.9 and later have their own cache on machines with a driver. A hit there has no resource report, so a
     // check for spills would pass without a number. The key does not hold this option, because the output is the same.
-    if (major_ > 12 || (major_ == 12 && minor_ >= 9)) list.push_back("--no-cache");
+    if (version_ >= NvrtcVersion{12, 9}) list.push_back("--no-cache");
     // No kernel uses NVRTC's own headers. The key does not hold this option either, because the output is the same.
-    if (major_ >= 13) list.push_back("--minimal");
+    if (version_.major >= 13) list.push_back("--minimal");
     // The log of a refused kernel holds what refused it. Nor does the key hold this option.
     list.push_back("--disable-warnings");
     std::vector<const char*> pointers;
@@ -147,13 +148,14 @@ class NvrtcCompiler final : public Compiler {
     KV_TRY(log, fetch<std::string>(program, api_.nvrtcGetProgramLogSize, api_.nvrtcGetProgramLog, "the log"));
     artefact.log = log.c_str();  // NVRTC's length includes the terminator
     if (status == kNvrtcErrorCompilation)
-      return fail(Code::compile, fmt::format("NVRTC {}.{} refused {}", major_, minor_, file), {},
+      return fail(Code::compile, fmt::format("NVRTC {} refused {}", to_string(version_), file), {},
                   first_lines(artefact.log, 40));
+    if (status == kNvrtcErrorBuiltins) return no_builtins(artefact.log);
     if (stop.stop_requested()) return fail(Code::cancelled, fmt::format("compiling {} was cancelled", source.name));
     if (status != kNvrtcSuccess)
       return fail(Code::compile,
-                  fmt::format("NVRTC {}.{} ({}) failed on {} with options {}: {}", major_, minor_, library_.path(),
-                              file, fmt::join(list, " "), api_.nvrtcGetErrorString(status)),
+                  fmt::format("{} failed on {} with options {}: {}", described(), file, fmt::join(list, " "),
+                              api_.nvrtcGetErrorString(status)),
                   {}, first_lines(artefact.log, 40));
 
     const bool is_ptx = kind_ == ArtefactKind::ptx;
@@ -163,8 +165,7 @@ class NvrtcCompiler final : public Compiler {
     artefact.bytes = std::move(bytes);
     artefact.registers = number_before(artefact.log, " registers");
     if (!is_ptx && artefact.registers == 0)
-      return fail(Code::environment, fmt::format("NVRTC {}.{} ({}) gave no resource report for {}", major_, minor_,
-                                                 library_.path(), file));
+      return fail(Code::environment, fmt::format("{} gave no resource report for {}", described(), file));
     artefact.stack_bytes = number_before(artefact.log, " bytes stack frame");
     artefact.spill_store_bytes = number_before(artefact.log, " bytes spill stores");
     artefact.spill_load_bytes = number_before(artefact.log, " bytes spill loads");
@@ -173,6 +174,16 @@ class NvrtcCompiler final : public Compiler {
   }
 
  private:
+  std::string described() const { return fmt::format("NVRTC {} ({})", to_string(version_), library_.path()); }
+
+  tl::unexpected<Error> no_builtins(const std::string& log) const {
+    std::vector<std::string> notes = first_lines(log, 40);
+    for (const std::string& found : builtins_found(library_.path())) notes.push_back(found);
+    notes.push_back(kBuiltinsRemedy);
+    return fail(Code::environment, fmt::format("{} cannot use a {}", described(), builtins_name(version_)), {},
+                std::move(notes));
+  }
+
   Result<void> check(int status, const char* doing) const {
     if (status == kNvrtcSuccess) return {};
     return fail(Code::environment,
@@ -193,10 +204,10 @@ class NvrtcCompiler final : public Compiler {
 
   Library library_;
   Api api_;
+  NvrtcVersion version_;
+  std::string builtins_file_;  // "": NVRTC finds it by itself, or does not
   ArtefactKind kind_;
-  int major_ = 0, minor_ = 0;
   std::vector<std::string> archs_;
-  std::string builtins_file_;  // "": the loader finds it
 };
 
 }  // namespace
@@ -208,18 +219,31 @@ std::vector<std::string> nvrtc_options(const Source& source, ArtefactKind kind) 
 }
 
 Result<std::shared_ptr<Compiler>> open_nvrtc(const Options& options, ArtefactKind kind) {
-  KV_TRY(library,
-         Library::open("NVRTC (libnvrtc)", nvrtc_places(options),
-                       "install NVRTC 12 or later (apt: cuda-nvrtc-13-0, pip: nvidia-cuda-nvrtc, conda: cuda-nvrtc), "
-                       "name its file or folder in KVJIT_NVRTC, or run on the CPU back-end"));
   Api api;
+  NvrtcVersion version;
+  std::string builtins_file;
+  const auto refuse = [&](const Library& library) -> std::string {
+    const std::string needed = fmt::format("kvjit needs NVRTC {} or later", to_string(kLeastNvrtc));
 #define X(result, name, parameters)                                         \
   api.name = reinterpret_cast<result(*) parameters>(library.symbol(#name)); \
-  if (!api.name) return fail(Code::environment, library.path() + " has no " #name ": NVRTC 12 or later is needed");
-  KVJIT_NVRTC_API(X)
+  if (!api.name) return fmt::format("{} has no " #name ": {}", library.path(), needed);
+    KVJIT_NVRTC_API(X)
 #undef X
-  api.set_flow_callback = reinterpret_cast<SetFlowCallback>(library.symbol("nvrtcSetFlowCallback"));
-  auto compiler = std::make_shared<NvrtcCompiler>(library, api, kind);
+    api.set_flow_callback = reinterpret_cast<SetFlowCallback>(library.symbol("nvrtcSetFlowCallback"));
+    if (const int status = api.nvrtcVersion(&version.major, &version.minor); status != kNvrtcSuccess)
+      return fmt::format("{} does not tell its version: {}", library.path(), api.nvrtcGetErrorString(status));
+    if (version < kLeastNvrtc) return fmt::format("{} is NVRTC {}: {}", library.path(), to_string(version), needed);
+    const auto builtins = open_builtins(library.path(), version);
+    if (!builtins) return builtins.error().message;
+    builtins_file = *builtins;
+    return "";
+  };
+  const std::string remedy = fmt::format(
+      "install NVRTC {} or later (apt: cuda-nvrtc-13-0, pip: nvidia-cuda-nvrtc, conda: cuda-nvrtc), name its file or "
+      "folder in KVJIT_NVRTC, or run on the CPU back-end",
+      to_string(kLeastNvrtc));
+  KV_TRY(library, Library::open("NVRTC (libnvrtc)", nvrtc_places(options), remedy, refuse));
+  auto compiler = std::make_shared<NvrtcCompiler>(library, api, version, builtins_file, kind);
   KV_CHECK(compiler->start());
   return compiler;
 }

@@ -2,19 +2,17 @@
 // SPDX-License-Identifier: MIT
 #include "runtime/compile/nvrtc_places.hpp"
 
-#include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
+#include <cctype>
 #include <climits>
 #include <cstdlib>
 
 namespace kvjit {
 namespace {
 
-constexpr int kLeastMajor = 12;                 // CUDA 12.0 is the oldest that kvjit takes
 constexpr const char* kFiles = "libnvrtc.so*";  // pip has no libnvrtc.so, only libnvrtc.so.13
 constexpr const char* kNames[] = {"libnvrtc.so", "libnvrtc.so.13", "libnvrtc.so.12"};
 
@@ -25,14 +23,12 @@ bool is_folder(const std::string& path) {
 
 std::string parent_of(const std::string& path) { return path.substr(0, path.rfind('/')); }
 
-// Whether the file is libnvrtc.so, or that of a version that kvjit takes.
+// Whether the file is libnvrtc.so, or has a version behind that. An old one is refused when it is opened, with its
+// version in the error.
 bool may_serve(const std::string& file) {
   const std::string name = file.substr(file.rfind('/') + 1), stem = kNames[0];
-  if (name == stem) return true;
-  int major = 0;
-  const char* const end = name.data() + name.size();
-  return name.size() > stem.size() + 1 && name[stem.size()] == '.' &&
-         std::from_chars(name.data() + stem.size() + 1, end, major).ec == std::errc{} && major >= kLeastMajor;
+  return name == stem || (name.size() > stem.size() + 1 && name[stem.size()] == '.' &&
+                          std::isdigit(static_cast<unsigned char>(name[stem.size() + 1])));
 }
 
 // Where pip puts NVIDIA's libraries under the prefix of a Python: lib/python3.12/site-packages/nvidia/cu13/lib. Debian
@@ -84,11 +80,6 @@ LibrarySearch nvrtc_places(const Options& options) {
   search.files = library_files(search.folders, kFiles);
   std::erase_if(search.files, [](const std::string& file) { return !may_serve(file); });
   return search;
-}
-
-std::string nvrtc_builtins(const std::string& nvrtc_file, int major, int minor) {
-  const std::string file = fmt::format("{}/libnvrtc-builtins.so.{}.{}", parent_of(nvrtc_file), major, minor);
-  return ::access(file.c_str(), R_OK) == 0 ? file : "";
 }
 
 }  // namespace kvjit

@@ -14,8 +14,4 @@ namespace kvjit {
 // and the Python interpreters on PATH.
 LibrarySearch nvrtc_places(const Options& options);
 
-// The libnvrtc-builtins that lies beside a libnvrtc of this version; "" if there is none. NVRTC opens it by its soname,
-// which the loader does not find in the folders of pip and conda unless the file is open already.
-std::string nvrtc_builtins(const std::string& nvrtc_file, int major, int minor);
-
 }  // namespace kvjit

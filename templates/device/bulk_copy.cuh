@@ -14,7 +14,12 @@ namespace kv {
 
 #if __CUDA_ARCH__ >= 900
 KV_DEVICE void open_barrier(SharedAddress at, u32 arrivals) {
+#if __CUDACC_VER_MAJOR__ == 12 && __CUDACC_VER_MINOR__ == 0
+  // The assembler of CUDA 12.0 crashes if the address in shared memory is a constant, so this one is generic.
+  asm volatile("mbarrier.init.b64 [%0], %1;" ::"l"(shared_bytes() + at), "r"(arrivals) : "memory");
+#else
   asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(staged_address(at)), "r"(arrivals) : "memory");
+#endif
 }
 KV_DEVICE void close_barrier(SharedAddress at) {
   asm volatile("mbarrier.inval.shared.b64 [%0];" ::"r"(staged_address(at)) : "memory");

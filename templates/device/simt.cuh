@@ -240,8 +240,13 @@ KV_DEVICE u32 select_bits(u32 mask, u32 a, u32 b) {
   asm("lop3.b32 %0, %1, %2, %3, 0xCA;" : "=r"(r) : "r"(mask), "r"(a), "r"(b));
   return r;
 }
-// The sum of the products of four unsigned bytes, plus c, computed by the pipe of the multiplications.
-KV_DEVICE u32 dot_bytes(u32 a, u32 b, u32 c) { return __dp4a(a, b, c); }
+// The sum of the products of four unsigned bytes, plus c, computed by the pipe of the multiplications (9.7.1.23). NVRTC
+// before 12.3 declares __dp4a and does not define it.
+KV_DEVICE u32 dot_bytes(u32 a, u32 b, u32 c) {
+  u32 r;
+  asm("dp4a.u32.u32 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(c));
+  return r;
+}
 // The lower word of the 64-bit pair {lo, hi} >> shift; shift is below 32.
 KV_DEVICE u32 shift_right(u32 lo, u32 hi, u32 shift) { return __funnelshift_r(lo, hi, shift); }
 

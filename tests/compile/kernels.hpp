@@ -35,34 +35,39 @@ inline std::shared_ptr<Compiler> nvrtc() {
 
 // Returns whether NVRTC lists the arch. An older NVRTC does not know every arch; `kvjit build` refuses such an arch by
 // name.
-inline bool is_known(const std::string& arch) {
-  const auto known = nvrtc()->archs();
+inline bool is_known(const std::string& arch, const Compiler& compiler) {
+  const auto known = compiler.archs();
   const std::string base = arch.substr(0, arch.find_last_not_of("af") + 1);
   if (std::find(known.begin(), known.end(), base) != known.end()) return true;
-  std::printf("not compiled: %s is unknown to %s\n", arch.c_str(), nvrtc()->identity().c_str());
+  std::printf("not compiled: %s is unknown to %s\n", arch.c_str(), compiler.identity().c_str());
   return false;
 }
+inline bool is_known(const std::string& arch) { return is_known(arch, *nvrtc()); }
 
 // A set of kernels with different texts, compiled together.
 class Kernels {
  public:
   void add(const Source& source) {
     static const bool is_complete = std::getenv("KVJIT_FULL") != nullptr;
+    add(source, is_complete);
+  }
+  // is_certain: whether it is compiled without taking its turn.
+  void add(const Source& source, bool is_certain) {
     const std::string text = source.text.str();
     if (!texts_.insert(text).second) return;
-    if (is_complete || jobs_.empty() || std::hash<std::string>{}(text) / 8 % 2 == 0) jobs_.push_back(source);
+    if (is_certain || jobs_.empty() || std::hash<std::string>{}(text) / 8 % 2 == 0) jobs_.push_back(source);
   }
   std::size_t size() const { return jobs_.size(); }
 
   // most_spilled: bytes that the spill instructions in a kernel's text may store and load.
-  void compile(unsigned threads, int most_spilled = 0) const {
+  void compile(unsigned threads, int most_spilled = 0) const { compile(threads, most_spilled, nvrtc()); }
+  void compile(unsigned threads, int most_spilled, const std::shared_ptr<Compiler>& compiler) const {
     using Clock = std::chrono::steady_clock;
     struct Outcome {
       std::string failure;
       int registers = 0;
       double seconds = 0;
     };
-    const auto compiler = nvrtc();
     std::vector<Outcome> outcomes(jobs_.size());
     std::atomic<std::size_t> next = 0;
     const auto work = [&] {

@@ -61,6 +61,19 @@ Finding judge_compiler(const std::string& what, const Result<std::shared_ptr<Com
           {}};
 }
 
+// Compiles an empty kernel, too: NVRTC opens its builtins only when it compiles.
+Finding judge_nvrtc(const Options& options) {
+  const auto nvrtc = open_nvrtc(options);
+  if (nvrtc) {
+    Source empty;
+    empty.name = "doctor";
+    empty.arch = (*nvrtc)->archs().front();
+    empty.text = "extern \"C\" __global__ void kv_doctor() {}\n";
+    if (const auto compiled = (*nvrtc)->compile(empty); !compiled) return wrong("NVRTC", compiled.error());
+  }
+  return judge_compiler("NVRTC", nvrtc);
+}
+
 // Opens the folder as `run` does, and removes what that created.
 Finding judge_cache(const Options& options) {
   const std::string folder = cache_folder(options);
@@ -151,7 +164,7 @@ std::vector<Finding> judge_variables(const Options& options) {
 
 Result<int> doctor(const Cli& cli) {
   const Options& options = cli.options;
-  const Finding gpu = judge_gpu(options), nvrtc = judge_compiler("NVRTC", open_nvrtc(options)),
+  const Finding gpu = judge_gpu(options), nvrtc = judge_nvrtc(options),
                 host = judge_compiler("host compiler", open_host_compiler(options));
   std::vector<Finding> findings = {gpu, nvrtc, host, judge_cache(options)};
   const auto add = [&](const std::vector<Finding>& more) { findings.insert(findings.end(), more.begin(), more.end()); };
@@ -165,7 +178,8 @@ Result<int> doctor(const Cli& cli) {
   const bool is_open = options.refused.empty() && Store::open(cacheless, nvrtc_toolchain(options)).has_value();
   std::vector<std::string> ready;
   if (is_open && gpu.is_fine && options.device != DeviceKind::cpu)
-    ready.push_back(nvrtc.is_fine ? "GPU" : "GPU, with kernels of bundles and caches only, because there is no NVRTC");
+    ready.push_back(nvrtc.is_fine ? "GPU"
+                                  : "GPU, with kernels of bundles and caches only, because no NVRTC can be used");
   if (is_open && host.is_fine && options.device != DeviceKind::gpu) ready.push_back("CPU back-end");
 
   Json data = Json::array(), variables = Json::object();

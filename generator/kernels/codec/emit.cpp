@@ -27,7 +27,8 @@ Source emit_codec(const CodecPlan& plan, const Registry& registry) {
   write_row_places(w, plan, "StoredFormat", rows);
   write_domain(w, f, !plan.is_quantize);
   const int warp_bytes = plan.is_quantize ? writer_bytes(f, plan.head_dim) : 0;
-  if (plan.is_quantize) write_encoder(w, f, "StoredFormat", "RowEncoder", plan.is_planar);
+  // Segments are named after the format without slots and lengths, which is the one that write_format wrote.
+  if (plan.is_quantize) write_encoder(w, f, f.has_segments() ? rows : "StoredFormat", "RowEncoder", plan.is_planar);
   w.line("struct Plan {{\n{}", domain_members(f, plan.head_dim));
   w.line("  static constexpr int kWarps = {}, kWarpBytes = {};\n  using F = StoredFormat;", kWarpsOfRowKernels,
          warp_bytes);

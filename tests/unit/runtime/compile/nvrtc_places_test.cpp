@@ -41,12 +41,13 @@ TEST_CASE("toolkits and environments of Python are searched, in this order, with
   const auto old = tree.add("venv/lib/python3.9/site-packages/nvidia/cuda_nvrtc/lib/libnvrtc.so.12");
   const auto recent = tree.add("venv/lib/python3.12/site-packages/nvidia/cu13/lib/libnvrtc.so.13");
   tree.add("venv/lib/python3.12/site-packages/nvidia/cu13/lib/libnvrtc-builtins.so.13.0");
-  tree.add("venv/lib/python3.12/site-packages/nvidia/cuda_nvrtc/lib/libnvrtc.so.11.2");
+  tree.add("venv/lib/python3.12/site-packages/nvidia/cu13/lib/libnvrtc.so.old");
+  const auto oldest = tree.add("venv/lib/python3.12/site-packages/nvidia/cuda_nvrtc/lib/libnvrtc.so.11.2");
   const auto conda = tree.add("conda/lib/libnvrtc.so.13");
   Options options;
   options.cuda_homes = {tree.path + "/toolkit", "relative"};
   options.python_homes = {tree.path + "/venv", tree.path + "/conda"};
-  CHECK(found(tree, options) == std::vector<std::string>{toolkit, recent, old, conda});
+  CHECK(found(tree, options) == std::vector<std::string>{toolkit, oldest, recent, old, conda});
   const auto places = nvrtc_places(options);
   CHECK(places.names.size() == 3);
   auto folders = places.folders;
@@ -78,11 +79,4 @@ TEST_CASE("a file or a folder that is named is the only place") {
   options.nvrtc_library = "/nowhere/libnvrtc.so";
   CHECK(nvrtc_places(options).names == std::vector<std::string>{"/nowhere/libnvrtc.so"});
   CHECK(nvrtc_places(options).files.empty());
-}
-
-TEST_CASE("builtins are those of the same version beside the library") {
-  const Tree tree;
-  const auto library = tree.add("libnvrtc.so.13"), builtins = tree.add("libnvrtc-builtins.so.13.0");
-  CHECK(nvrtc_builtins(library, 13, 0) == builtins);
-  CHECK(nvrtc_builtins(library, 12, 9).empty());
 }
