@@ -23,8 +23,6 @@ struct DeviceInfo {
   // The arch that kernels are generated for by default: that of the options, else the GPU's own, on the CPU back-end
   // "sm_90a".
   std::string arch;
-  std::string own_arch;   // the GPU's own arch, "sm_90a"; empty on the CPU back-end
-  bool runs_ptx = false;  // kernels for `arch` are compiled to PTX, which the driver compiles for own_arch
   int multiprocessors = 1;
   std::size_t memory_bytes = 0;
   int l2_bytes = 0,              // size of the L2 cache; 0: unknown
@@ -32,6 +30,8 @@ struct DeviceInfo {
       memory_bus_bits = 0;       // 0: unknown
   int driver_version = 0;        // 13000 = 13.0
   std::string driver_file = {};  // the libcuda in use
+  std::string own_arch = {};     // the GPU's own arch, "sm_90a"; empty on the CPU back-end
+  bool runs_ptx = false;         // kernels for `arch` are compiled to PTX, which the driver compiles for own_arch
 
   // Peak memory bandwidth in GB/s at two bits a pin and clock, as in datasheets; 0: unknown.
   double peak_gb_per_s() const { return 2.0 * memory_clock_khz * 1e3 * memory_bus_bits / 8 / 1e9; }

@@ -142,6 +142,7 @@ struct ValueSide {
   static constexpr int kDim = 64;
   static constexpr int kRowBytes = 24, kPitch = 24, kSwizzle = 0;  // the staged row
   static constexpr int kScaleRowBytes = 4, kScalesAt = 768, kScalePitch = 4, kStageBytes = 896;
+  static constexpr bool kCodesAreNumbers = true;
   static constexpr int kTableCopies = 32, kScaledGroups = 2;
   static constexpr float kUnit = 1.0f;
   using Sections = List<ValueSection0>;

@@ -83,6 +83,7 @@ struct ValueSide {
   static constexpr int kDim = 64;
   static constexpr int kRowBytes = 128, kPitch = 160, kSwizzle = 0;  // the staged row
   static constexpr int kScaleRowBytes = 0, kScalesAt = 0, kScalePitch = 0, kStageBytes = 2560;
+  static constexpr bool kCodesAreNumbers = false;
   static constexpr int kTableCopies = 1, kScaledGroups = 0;
   static constexpr float kUnit = 1.0f;
   using Sections = List<ValueSection0>;

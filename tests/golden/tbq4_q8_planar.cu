@@ -147,6 +147,7 @@ struct ValueSide {
   static constexpr int kDim = 128;
   static constexpr int kRowBytes = 128, kPitch = 128, kSwizzle = 4;  // the staged row
   static constexpr int kScaleRowBytes = 8, kScalesAt = 4096, kScalePitch = 8, kStageBytes = 4352;
+  static constexpr bool kCodesAreNumbers = true;
   static constexpr int kTableCopies = 32, kScaledGroups = 4;
   static constexpr float kUnit = 1.0f;
   using Sections = List<ValueSection0>;

@@ -436,7 +436,8 @@ Result<KernelHarness::Launch> KernelHarness::prepare(std::span<const float> q_of
       KV_TRY(new_tokens, uploaded(backend, packed(new_tokens_type_, new_tokens_[side])));
       launch.new_tokens[side] = std::move(new_tokens);
       const long long row = problem_.dim(side), token = shape_.kv_heads * row;
-      (side == 0 ? c.new_k : c.new_v) = {device_data(launch.new_tokens[side].pointer()), queries * token, token, row};
+      (side == 0 ? c.new_k : c.new_v) =
+          kv::Rows{device_data(launch.new_tokens[side].pointer()), queries * token, token, row};
     }
     c.new_type = row_type(new_tokens_type_);
   }

@@ -184,9 +184,9 @@ TEST_CASE("a compile is cancelled on the way, also if SIGCHLD is ignored") {
     const AtChildsEnd action(handler);
     const auto host = compiler();
     kvjit::Source slow = scale_source();
-    slow.text +=
-        "constexpr long long sum(long long n) { long long s = 0; while (n) s += n--; return s; }\n"
-        "static_assert(sum(10'000'000) > 0);\n";
+    slow.text = slow.text.str() +
+                "constexpr long long sum(long long n) { long long s = 0; while (n) s += n--; return s; }\n"
+                "static_assert(sum(10'000'000) > 0);\n";
     std::stop_source stop;
     std::jthread canceller([&] {
       std::this_thread::sleep_for(std::chrono::milliseconds(300));
