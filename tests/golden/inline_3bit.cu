@@ -94,7 +94,7 @@ struct KeySide {
   static constexpr bool kIsPlanar = true, kIsMisaligned = false, kHasEvenOddOrder = false, kCachesInL1 = false, kScalesGroups = true, kOwnsTable = true;
   static constexpr int kDim = 64;
   static constexpr int kRowBytes = 24, kPitch = 24, kSwizzle = 0;  // the staged row
-  static constexpr int kPadBytes = 0;  // zeros behind a row
+  static constexpr int kPadBytes = 0;  // zeros after a row
   static constexpr int kScaleRowBytes = 2, kScalesAt = 768, kScalePitch = 2, kStageBytes = 896;
   static constexpr int kTableCopies = 32, kScaledGroups = 1;
   static constexpr float kUnit = 0.21843699f;
@@ -141,6 +141,7 @@ struct ValueSide {
   static constexpr bool kIsPlanar = true, kIsMisaligned = false, kHasEvenOddOrder = false, kCachesInL1 = false, kScalesGroups = true, kOwnsTable = false;
   static constexpr int kDim = 64;
   static constexpr int kRowBytes = 24, kPitch = 24, kSwizzle = 0;  // the staged row
+  static constexpr int kPadBytes = 0;  // zeros after a row
   static constexpr int kScaleRowBytes = 4, kScalesAt = 768, kScalePitch = 4, kStageBytes = 896;
   static constexpr bool kCodesAreNumbers = true;
   static constexpr int kTableCopies = 32, kScaledGroups = 2;

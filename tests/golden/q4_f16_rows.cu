@@ -43,7 +43,7 @@ struct KeySide {
   static constexpr int kDim = 64;
   static constexpr int kRowBytes = 36, kPitch = 80, kSwizzle = 0;  // the staged row
   static constexpr int kSlotAlign = 16;
-  static constexpr int kPadBytes = 0;  // zeros behind a row
+  static constexpr int kPadBytes = 0;  // zeros after a row
   static constexpr int kScaleRowBytes = 0, kScalesAt = 0, kScalePitch = 80, kStageBytes = 1280;
   static constexpr int kTableCopies = 1, kScaledGroups = 2;
   static constexpr float kUnit = 0.0625f;
@@ -82,6 +82,7 @@ struct ValueSide {
   static constexpr bool kIsPlanar = false, kIsMisaligned = false, kHasEvenOddOrder = false, kCachesInL1 = false, kScalesGroups = false, kOwnsTable = false;
   static constexpr int kDim = 64;
   static constexpr int kRowBytes = 128, kPitch = 160, kSwizzle = 0;  // the staged row
+  static constexpr int kPadBytes = 0;  // zeros after a row
   static constexpr int kScaleRowBytes = 0, kScalesAt = 0, kScalePitch = 0, kStageBytes = 2560;
   static constexpr bool kCodesAreNumbers = false;
   static constexpr int kTableCopies = 1, kScaledGroups = 0;

@@ -99,7 +99,7 @@ struct KeySide {
   static constexpr bool kIsPlanar = true, kIsMisaligned = false, kHasEvenOddOrder = false, kCachesInL1 = false, kScalesGroups = true, kOwnsTable = true;
   static constexpr int kDim = 128;
   static constexpr int kRowBytes = 64, kPitch = 64, kSwizzle = 0;  // the staged row
-  static constexpr int kPadBytes = 0;  // zeros behind a row
+  static constexpr int kPadBytes = 0;  // zeros after a row
   static constexpr int kScaleRowBytes = 2, kScalesAt = 2048, kScalePitch = 2, kStageBytes = 2176;
   static constexpr int kTableCopies = 32, kScaledGroups = 1;
   static constexpr float kUnit = 0.17011923f;
@@ -146,6 +146,7 @@ struct ValueSide {
   static constexpr bool kIsPlanar = true, kIsMisaligned = false, kHasEvenOddOrder = false, kCachesInL1 = false, kScalesGroups = true, kOwnsTable = false;
   static constexpr int kDim = 128;
   static constexpr int kRowBytes = 128, kPitch = 128, kSwizzle = 4;  // the staged row
+  static constexpr int kPadBytes = 0;  // zeros after a row
   static constexpr int kScaleRowBytes = 8, kScalesAt = 4096, kScalePitch = 8, kStageBytes = 4352;
   static constexpr bool kCodesAreNumbers = true;
   static constexpr int kTableCopies = 32, kScaledGroups = 4;

@@ -407,7 +407,7 @@ void write_side(Writer& w, const SidePlan& side, const std::string& type, int th
   w.line("  static constexpr int kRowBytes = {}, kPitch = {}, kSwizzle = {};  // the staged row", side.row_bytes,
          side.pitch, side.swizzle);
   if (side.is_misaligned) w.line("  static constexpr int kSlotAlign = {};", side.slot_align);
-  if (type == "KeySide") w.line("  static constexpr int kPadBytes = {};  // zeros behind a row", side.pad_bytes);
+  w.line("  static constexpr int kPadBytes = {};  // zeros after a row", side.pad_bytes);
   w.line("  static constexpr int kScaleRowBytes = {}, kScalesAt = {}, kScalePitch = {}, kStageBytes = {};",
          side.scale_row_bytes, side.scales_at, side.scale_pitch, side.stage_bytes);
   if (side.in_keys) w.line("  static constexpr bool kIsInKeys = true;");

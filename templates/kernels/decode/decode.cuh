@@ -161,16 +161,15 @@ KV_DEVICE void take_tile(Sums<Plan>& sums, SharedAddress stage, const Queries<Pl
   }
 }
 
-// Where a head does not fill the lanes of a warp, zeros stand behind each staged row of K: the queries are zero
-// there, and zero times NaN would be NaN.
-template <class Plan>
-KV_DEVICE void clear_pads(SharedAddress ring) {
-  using K = typename Plan::K;
-  constexpr int kWords = K::kPadBytes / 4;
+// Where a head does not fill the lanes of a warp, zeros stand after each staged row: the queries are zero there, and
+// zero times NaN would be NaN; of V, numbers are looked at. at: of the side's first row in the warp's first stage.
+template <class Plan, class Side>
+KV_DEVICE void clear_pads(SharedAddress at) {
+  constexpr int kWords = Side::kPadBytes / 4;
   KV_NO_UNROLL
-  for (int stage = 0; stage < Plan::kStages; ++stage, ring += Plan::kWarps * Plan::kStageBytes) KV_NO_UNROLL
+  for (int stage = 0; stage < Plan::kStages; ++stage, at += Plan::kWarps * Plan::kStageBytes) KV_NO_UNROLL
   for (int i = lane(); i < Plan::kTile * kWords; i += 32)
-    store_shared_u32(ring + i / kWords * K::kPitch + K::kRowBytes + i % kWords * 4, 0);
+    store_shared_u32(at + i / kWords * Side::kPitch + Side::kRowBytes + i % kWords * 4, 0);
 }
 
 // One KV split, from its queries to its partial result or its output. All warps of the block take part.
@@ -212,7 +211,8 @@ KV_DEVICE void attend_split(const Args& args, TileScheduler& scheduler, KvSplit&
   constexpr int kRingStride = Plan::kWarps * Plan::kStageBytes;  // bytes of one stage of every warp
   const SharedAddress ring = hide_from_optimizer(Plan::kRingAt + warp() * Plan::kStageBytes),
                       ring_last = ring + (kStages - 1) * kRingStride;
-  if constexpr (K::kPadBytes > 0) clear_pads<Plan>(ring);
+  if constexpr (K::kPadBytes > 0) clear_pads<Plan, K>(ring);
+  if constexpr (V::kPadBytes > 0 && !requires { V::kIsInKeys; }) clear_pads<Plan, V>(ring + K::kStageBytes);
   KV_NO_UNROLL
   for (SharedAddress to = ring; to != ring_last; to += kRingStride, tile += Plan::kWarps) stage(tile, to);
 

@@ -85,8 +85,9 @@ constexpr Mutation kMutations[] = {
 TEST_CASE("token-major heads: a broken kernel is noticed") {
   const auto context = open_context(DeviceKind::cpu);
   std::vector<Planned> all;
+  // Causal plans hide missing rows in another way, too (kernels/decode/hidden_values.cuh).
   for (const Mutation& mutation : kMutations)
-    all.push_back(planned(changed_registry(mutation.file, mutation.from, mutation.to), kCases[0],
+    all.push_back(planned(changed_registry(mutation.file, mutation.from, mutation.to), kCases[all.empty() ? 1 : 0],
                           context->backend()->info().arch));
   warm_up(context, all, kCompileThreads);
   for (std::size_t i = 0; i < all.size(); ++i) {
