@@ -645,9 +645,10 @@ typedef struct kvjit_attention_call {
 KVJIT_API kvjit_status kvjit_alibi_slopes(float max_bias, int heads, float* slopes, kvjit_error* error);
 
 /* Bytes of a check record. A program with `checks = true` in [target] reads lengths, page tables and slots on the
- * device and checks them before it uses them; of page tables the entries that are page numbers (kvjit_pages). A call with a value out of range writes that value to its check record.
- * This call, and all calls after it with the same record, then read and write nothing else until the record is set to
- * zero again. The record is device memory, and zero before the first call. */
+ * device and checks them before it uses them; of page tables the entries that are page numbers (kvjit_pages). A call
+ * with a value out of range writes that value to its check record. This call, and all calls after it with the same
+ * record, then read and write nothing else until the record is set to zero again. The record is device memory, and zero
+ * before the first call. */
 #define KVJIT_CHECK_BYTES 64
 /* What a check record says. */
 typedef struct kvjit_check {

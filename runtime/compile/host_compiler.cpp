@@ -139,8 +139,8 @@ Result<Ended> run(const std::vector<std::string>& arguments, const fs::path& fol
   constexpr int kSignals = 128;  // the shell says 128 + the number of the signal that ended a program
   std::optional<int> status;
   if (!leaves_no_status()) {
-    KV_TRY(known, run_to_end(arguments, folder, stop));
-    status = known;
+    KV_TRY(exit_status, run_to_end(arguments, folder, stop));
+    status = exit_status;
   }
   if (!status) {
     std::vector<std::string> by_shell = {"/bin/sh", "-c", kScript, "sh"};

@@ -117,8 +117,8 @@ struct Driver {
   tl::unexpected<Error> error(CuResult status, const std::string& doing) const;
 };
 
-// The arch of a GPU, from its compute capability. From 9.0 on it has the suffix that unlocks the instructions of exactly
-// that chip (wgmma, tcgen05 ...), because kernels are compiled on the machine that runs them.
+// The arch of a GPU, from its compute capability. From 9.0 on it has the suffix that unlocks the instructions of
+// exactly that chip (wgmma, tcgen05 ...), because kernels are compiled on the machine that runs them.
 std::string arch_of(int major, int minor);
 
 }  // namespace kvjit

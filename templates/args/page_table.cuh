@@ -19,7 +19,8 @@
 namespace kv {
 
 // The page table of one side. Each sequence has at least one entry that can be read. Entries of pages of which the call
-// uses no token may hold anything: attention uses the tokens that some query sees by its position (args/seen_tokens.cuh).
+// uses no token may hold anything: attention uses the tokens that some query sees by its position
+// (args/seen_tokens.cuh).
 struct PageTable {
   // [sequence][row_stride] page numbers. Null: tokens of the call are slots, page * kPageTokens + place in the page.
   const int* pages;

@@ -28,9 +28,9 @@ KV_SHARED int end_of_window(i64 position, int right, int length) {
 struct SeenArgs {
   int left, right;              // tokens before and after its position that a query sees; -1: all
   int queries;                  // of a sequence
-  int position_offset;          // as in FeatureArgs
-  const int* position_offsets;  // as in FeatureArgs
-  const int* token_ranges;      // as in FeatureArgs; null: no range cuts
+  int position_offset;          // as features have it
+  const int* position_offsets;  // as features have it
+  const int* token_ranges;      // as features have it; null: no range cuts
 };
 
 // The tokens of a sequence that any of its `queries` last queries sees.

@@ -16,7 +16,10 @@ struct Sinks : FeatureDefaults<Sinks> {
     return {args.sinks ? args.sinks[at.head] * kLog2E : minus_infinity()};
   }
   KV_DEVICE static void finish(RowTotal& total, const End& end, bool) {
-    const float row_max = larger(total.row_max, end.sink), rescale_factor = exp2_fast(total.row_max - row_max);
+    if (end.sink == minus_infinity()) return;
+    // The maximum of a row that has seen no token is no score: a sink may be lower.
+    const float seen = total.denominator == 0.f ? minus_infinity() : total.row_max;
+    const float row_max = larger(seen, end.sink), rescale_factor = exp2_fast(seen - row_max);
     total.denominator = total.denominator * rescale_factor + exp2_fast(end.sink - row_max);
     total.rescale_factor *= rescale_factor;
     total.row_max = row_max;

@@ -1,7 +1,7 @@
 // The verb verify: runs every kernel of every spec on seeded random numbers and judges it by attention in double
 // precision over the cache decoded by the reference codec, never by another kernel. verify_one checks one spec: the
 // bytes that quantize stores, the numbers that dequantize returns, attention over lengths around a tile, and inputs
-// that bite (tools/verify/inputs.hpp). --matrix and --fuzz are in verify_ggml.cpp and verify_fuzz.cpp.
+// that bite (tools/verify/inputs/inputs.hpp). --matrix and --fuzz are in verify_ggml.cpp and verify_fuzz.cpp.
 // SPDX-License-Identifier: MIT
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -23,7 +23,7 @@
 #include "tools/verify/harness.hpp"
 #include "tools/verify/judge.hpp"
 #include "tools/verify/measure.hpp"
-#include "tools/verify/verify_inputs.hpp"
+#include "tools/verify/inputs/verify_inputs.hpp"
 #include "tools/verify/verify_pages.hpp"
 
 namespace kvjit {

@@ -99,12 +99,8 @@ Result<int> verify_matrix(const Cli& cli, const SweepArgs& args) {
     complaints += fmt::format("{}: {}: {}\n", what, cases[i].name(), outcome.reason);
   }
   std::vector<std::vector<std::string>> rows;
-  Json json = {{"device", device},
-               {"cases_of_matrix", kGgmlCases},
-               {"programs", programs.size()},
-               {"seconds", seconds},
-               {"kernels", by_kernel},
-               {"total", total.json()}};
+  Json json = {{"device", device},   {"cases_of_matrix", kGgmlCases}, {"programs", programs.size()},
+               {"seconds", seconds}, {"kernels", by_kernel},          {"total", total.json()}};
   for (const auto& [type, count] : by_type) rows.push_back(count.row("type", type)), json["types"][type] = count.json();
   for (const auto& [heads, count] : by_heads)
     rows.push_back(count.row("heads", heads)), json["head_sizes"][heads] = count.json();

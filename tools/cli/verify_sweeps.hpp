@@ -7,7 +7,7 @@
 
 #include "runtime/launch/calls.hpp"
 #include "tools/cli/cli.hpp"
-#include "tools/verify/inputs.hpp"
+#include "tools/verify/inputs/inputs.hpp"
 
 namespace kvjit {
 

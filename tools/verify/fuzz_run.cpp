@@ -14,7 +14,7 @@
 #include "generator/program.hpp"
 #include "tools/verify/judge.hpp"
 #include "tools/verify/measure.hpp"
-#include "tools/verify/unseen.hpp"
+#include "tools/verify/inputs/unseen.hpp"
 
 namespace kvjit {
 namespace {

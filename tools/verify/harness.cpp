@@ -12,7 +12,7 @@
 
 #include "tools/verify/harness_data.hpp"
 #include "tools/verify/uniform.hpp"
-#include "tools/verify/unmapped.hpp"
+#include "tools/verify/inputs/unmapped.hpp"
 
 namespace kvjit {
 

@@ -366,7 +366,7 @@ void overload_fragments(Writer& w, const SidePlan& k, const SidePlan& v) {
 }
 
 void side_fragments(Writer& w, const SidePlan& side) {
-  if (side.is_wide && !side.to_halves) w.fragment("kernels/decode/wide_values.cuh");
+  if (side.is_wide && !side.to_halves) w.fragment("kernels/decode/rare/wide_values.cuh");
   if (side.format.swizzles_scales) w.fragment("kernels/decode/rare/swizzled_scales.cuh");
   for (const SectionPlan& section : side.sections) {
     if (section.codes.is_trellis() || section.codes.is_bias15() || section.subtracts_zeros)
@@ -477,9 +477,11 @@ Source emit_decode(const DecodePlan& plan, const Registry& registry) {
   if (plan.heads > 1) w.fragment("kernels/decode/token_heads.cuh");
   if (plan.team > 1)
     w.fragment(plan.by_warpgroups ? "kernels/decode/warp_team_wgmma.cuh" : "kernels/decode/warp_team.cuh");
-  if (plan.team > 1 && plan.v.is_wide) w.fragment("kernels/decode/wide_team_values.cuh");
+  if (plan.team > 1 && plan.v.is_wide) w.fragment("kernels/decode/rare/wide_team_values.cuh");
   if (plan.v.by_matrices) w.fragment("kernels/decode/warp_team_ldmatrix.cuh");
   if (plan.k.by_bulk) w.fragment("kernels/decode/rare/bulk_products.cuh");
+  // Rows that may not see a token hide its V.
+  if (plan.features.any() || (plan.causal && plan.query_length > 1)) w.fragment("kernels/decode/hidden_values.cuh");
   feature_fragments(w, plan.features, plan.causal, plan.query_length);
   if (plan.features.any()) w.fragment("kernels/decode/features.cuh");
   if (plan.features.any() && plan.heads > 1) w.fragment("kernels/decode/token_heads_features.cuh");

@@ -26,7 +26,6 @@
 #include "kernels/decode/split_merge.cuh"
 #include "kernels/decode/softmax.cuh"
 #include "kernels/decode/values.cuh"
-#include "kernels/decode/hidden_values.cuh"
 
 namespace kv {
 

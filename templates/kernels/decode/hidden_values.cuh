@@ -126,18 +126,6 @@ KV_DEVICE void tokens_without_numbers(u32 (&tokens)[2], SharedAddress stage, int
   tokens_of_lanes(tokens, found);
 }
 
-// When V is hidden from rows: before its scales are looked at, or when they do not fit, by clearing staged rows or by
-// the scales in registers.
-enum class Hiding { kFirst, kLate, kByScales };
-template <class Plan>
-constexpr Hiding hiding_of() {
-  using V = typename Plan::V;
-  if (!V::kCodesAreNumbers || !(V::kScalesGroups || IsWide<V>)) return Hiding::kFirst;
-  if (Plan::kTeam > 1)
-    return Plan::kScalesProbabilities ? Hiding::kByScales : IsWide<V> ? Hiding::kLate : Hiding::kFirst;
-  return IsWide<V> ? Hiding::kLate : Hiding::kByScales;
-}
-
 // Finds tokens of a subtile that rows do not see: bit 4 g of word h for token g + 8 h, the same in all lanes. none: no
 // row sees them; some: some rows do, and others do not. x: their scores, as hidden tokens have them.
 template <class Plan>
@@ -159,7 +147,7 @@ KV_DEVICE void find_hidden(u32 (&none)[2], u32 (&some)[2], const float (&x)[Plan
 }
 // Gives rows that see one of the tokens `bad` a score of NaN.
 template <class Plan>
-KV_DEVICE void spoil_scores(float (&x)[Plan::kColumnBlocks][4], const u32 (&bad)[2]) {
+KV_DEVICE void corrupt_scores(float (&x)[Plan::kColumnBlocks][4], const u32 (&bad)[2]) {
   KV_UNROLL
   for (int i = 0; i < 4 * Plan::kColumnBlocks; ++i) {
     float& score = x[i / 4][i % 4];
@@ -178,7 +166,7 @@ KV_DEVICE void hide_scales(Scores<Plan> (&x)[Plan::kSubtiles], ScalesOfTile& sca
     scales.no_numbers(sub, bad);
     bad[0] &= some[0], bad[1] &= some[1];
     scales.hide(sub, bad);
-    spoil_scores<Plan>(x[sub], bad);
+    corrupt_scores<Plan>(x[sub], bad);
   }
 }
 
@@ -199,7 +187,7 @@ KV_DEVICE void hide_values(Scores<Plan> (&x)[Plan::kSubtiles], SharedAddress sta
       tokens_without_numbers<Plan>(bad, stage, first + sub * 16, misalignment[sub], table_of_lane<V::kTableCopies>());
       bad[0] &= some[0], bad[1] &= some[1];
       clears[0] |= bad[0], clears[1] |= bad[1];
-      spoil_scores<Plan>(x[sub], bad);
+      corrupt_scores<Plan>(x[sub], bad);
     }
     if (warp_uniform((clears[0] | clears[1]) != 0))
       clear_rows<V, Staged>(clears, stage, first + sub * 16, first_row, token_stride);

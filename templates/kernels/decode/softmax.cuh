@@ -12,8 +12,8 @@
 //   reference_max += shift;  x -= shift;  denominator and O *= 2^-shift, the rescale factor
 //
 // So after a rescale the largest probability is 2^8, in the middle of fp16's range, and it never exceeds 2^14.
-// Numerator and denominator have the same factor, so the output does not depend on the reference. A row moves by its own
-// scores alone, so its bits do not depend on the other rows of the call.
+// Numerator and denominator have the same factor, so the output does not depend on the reference. A row moves by its
+// own scores alone, so its bits do not depend on the other rows of the call.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "device/simt.cuh"

@@ -5,7 +5,7 @@
 //
 //   O = 2^log2 x sum (P x scale / 2^log2) V       2^log2 at least as large as every scale seen, and raised when needed
 //
-// Formats whose values may leave fp16's range have their own ValueScales (kernels/decode/wide_values.cuh).
+// Formats whose values may leave fp16's range have their own ValueScales (kernels/decode/rare/wide_values.cuh).
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "kernels/decode/unpack_outliers.cuh"
@@ -299,5 +299,26 @@ KV_DEVICE void accumulate_section(Outputs<Plan>& o, const ValueScales<Plan>& sca
     }
   }
 }
+
+// When V is hidden from rows: before its scales are looked at, or when they do not fit, by clearing staged rows or by
+// the scales in registers.
+enum class Hiding { kFirst, kLate, kByScales };
+template <class Plan>
+constexpr Hiding hiding_of() {
+  using V = typename Plan::V;
+  if (!V::kCodesAreNumbers || !(V::kScalesGroups || IsWide<V>)) return Hiding::kFirst;
+  if (Plan::kTeam > 1)
+    return Plan::kScalesProbabilities ? Hiding::kByScales : IsWide<V> ? Hiding::kLate : Hiding::kFirst;
+  return IsWide<V> ? Hiding::kLate : Hiding::kByScales;
+}
+
+// The fragment kernels/decode/hidden_values.cuh defines these, for plans whose rows may not see a token.
+template <class Plan, class Features>
+KV_DEVICE bool hides_by_score(const Scores<Plan> (&x)[Plan::kSubtiles]);
+template <class Plan>
+KV_DEVICE void hide_values(Scores<Plan> (&x)[Plan::kSubtiles], SharedAddress stage, int first,
+                           const u32 (&misalignment)[Plan::kSubtiles][4], const u8* first_row, i64 token_stride);
+template <class Plan, class ScalesOfTile>
+KV_DEVICE void hide_scales(Scores<Plan> (&x)[Plan::kSubtiles], ScalesOfTile& scales);
 
 }  // namespace kv

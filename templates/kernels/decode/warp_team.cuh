@@ -16,7 +16,6 @@
 #include "kernels/decode/scores.cuh"
 #include "kernels/decode/softmax.cuh"
 #include "kernels/decode/values.cuh"
-#include "kernels/decode/hidden_values.cuh"
 
 namespace kv {
 

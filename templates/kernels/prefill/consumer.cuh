@@ -123,7 +123,7 @@ struct RowExponents {
 // Sums of output become NaN by cleared values that their rows see. Plans that hide tokens have an overload in
 // kernels/prefill/hidden_values.cuh.
 template <class Plan, class Rule, int kBlocks, int kSums>
-KV_DEVICE void spoil_rows(const Rule&, float (&)[kBlocks][kSums], const WorkTile&, int, int, int) {}
+KV_DEVICE void corrupt_rows(const Rule&, float (&)[kBlocks][kSums], const WorkTile&, int, int, int) {}
 
 // Whether the sums of a work tile are over all tokens that it sees. Plans over chunks of the context have an overload
 // in kernels/prefill/context_chunks.cuh.
@@ -243,7 +243,7 @@ KV_DEVICE void consume(const Args& args) {
         multiply_keys<Plan::kKeyDim / 16>(s, q, uniform(Stages::operand(false, n)));
         attend(0, tile, tile < work.first_tile + kStep);
         wait_phase(Stages::full(true, n), Stages::parity(n));
-        spoil_rows<Plan>(rule, o, work, first_row + warp() % 4 * 16 + g, tile, n);
+        corrupt_rows<Plan>(rule, o, work, first_row + warp() % 4 * 16 + g, tile, n);
         await_tensor_order(group);
         multiply_values<true>(o[0], p, uniform(Stages::operand(true, n)));
         finish_products(o[0], group);
@@ -265,7 +265,7 @@ KV_DEVICE void consume(const Args& args) {
         KV_UNROLL
         for (int b = 0; b < kBlocks; ++b) {
           wait_phase(Stages::full(b > 0, n), Stages::parity(n));
-          if (b == kBlocks - 1) spoil_rows<Plan>(rule, o, work, first_row + warp() % 4 * 16 + g, tile, n);
+          if (b == kBlocks - 1) corrupt_rows<Plan>(rule, o, work, first_row + warp() % 4 * 16 + g, tile, n);
           await_tensor_order(group);
           if (b > 0 || !is_first) {
             float(&before)[kSums] = o[b > 0 ? b - 1 : kBlocks - 1];

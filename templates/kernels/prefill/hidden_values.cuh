@@ -73,19 +73,19 @@ KV_DEVICE void clear_values(const WorkTile& work, int tile, int n, int token) {
 // Adds NaN to the sums of the lane's rows g and g + 8 that see the token, where the token's row has a -0. chunk: that
 // of the first sums.
 template <class Plan, int kSums>
-KV_DEVICE void spoil_sums(float (&o)[kSums], const bool (&sees)[2], SharedAddress values, int token, int chunk) {
-  const u32 spoilt[2] = {sees[0] ? 0x7fffffffu : 0u, sees[1] ? 0x7fffffffu : 0u};
+KV_DEVICE void corrupt_sums(float (&o)[kSums], const bool (&sees)[2], SharedAddress values, int token, int chunk) {
+  const u32 corrupt[2] = {sees[0] ? 0x7fffffffu : 0u, sees[1] ? 0x7fffffffu : 0u};
   KV_UNROLL
   for (int i = 0; i < kSums; i += 4) {
     const u32 pair = load_shared_u32(operand_chunk<Plan::kTokens>(values, token, chunk + i / 4) + int(lane() & 3) * 4);
     KV_UNROLL
     for (int j = 0; j < 2; ++j)
-      if ((pair >> 16 * j & 0xffff) == 0x8000) o[i + j] += float_of(spoilt[0]), o[i + 2 + j] += float_of(spoilt[1]);
+      if ((pair >> 16 * j & 0xffff) == 0x8000) o[i + j] += float_of(corrupt[0]), o[i + 2 + j] += float_of(corrupt[1]);
   }
 }
 // Spoils the sums of rows that see tokens of stage n whose values were cleared. row: the lane's first row.
 template <HidesTokens Plan, class Rule, int kBlocks, int kSums>
-KV_DEVICE void spoil_rows(const Rule& rule, float (&o)[kBlocks][kSums], const WorkTile& work, int row, int tile,
+KV_DEVICE void corrupt_rows(const Rule& rule, float (&o)[kBlocks][kSums], const WorkTile& work, int row, int tile,
                           int n) {
   if (!warp_uniform(may_hide<Plan>(work, tile))) return;
   u32 some = 0;
@@ -103,7 +103,7 @@ KV_DEVICE void spoil_rows(const Rule& rule, float (&o)[kBlocks][kSums], const Wo
       bool sees[2];
       KV_UNROLL
       for (int h = 0; h < 2; ++h) sees[h] = rule.sees(work, row + b * kBlockRows + 8 * h, tile * Plan::kTokens + token);
-      if (any(sees[0] || sees[1])) spoil_sums<Plan>(o[b], sees, Stages<Plan>::operand(true, n), token, chunk);
+      if (any(sees[0] || sees[1])) corrupt_sums<Plan>(o[b], sees, Stages<Plan>::operand(true, n), token, chunk);
     }
   }
 }

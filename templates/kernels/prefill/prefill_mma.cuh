@@ -90,7 +90,7 @@ KV_DEVICE void prefill(const Args& args) {
       copy_wait<1>();
       clear_values<Plan>(work, tile, 0, warp() * Plan::kTile);
       sync_block();
-      spoil_rows<Plan>(rule, o, work, first_row + warp() % 4 * 16 + (lane() >> 2), tile, 0);
+      corrupt_rows<Plan>(rule, o, work, first_row + warp() % 4 * 16 + (lane() >> 2), tile, 0);
       multiply_values_by_mma(o[0], p, v);
       sync_block();
       copy_values(tile + 1);

@@ -103,7 +103,7 @@ KV_DEVICE void consume_shared_rows(const Args& args) {
       wgmma_commit();
       wgmma_wait<0>();
       settle_sums(o[0]);
-      spoil_rows<Plan>(rule, o, work, work.first_row + row_of_block, tile, n);
+      corrupt_rows<Plan>(rule, o, work, work.first_row + row_of_block, tile, n);
       Stages::leave(true, n);
     }
     // The work tile is read again, so that its other members take no registers in the loop over tiles.

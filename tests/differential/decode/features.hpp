@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "tests/differential/harness.hpp"
-#include "tools/verify/unseen.hpp"
+#include "tools/verify/inputs/unseen.hpp"
 
 namespace kvjit::test {
 

@@ -71,6 +71,17 @@ TEST_CASE("features together, many query rows") {
   check_cases(chunks);
 }
 
+// A sink counts however low it is: a row that sees no token has it as its lse.
+TEST_CASE("sinks far below all scores") {
+  const auto context = open_context(DeviceKind::cpu);
+  FeatureJudge judge(context, planned(registry(), {"kv4", "kv3", "features = [\"sinks\", \"lse\"]"}, "sm_90a"), 2, 40);
+  for (const float sink : {-1e4f, -4e29f, -1e30f, -1e38f}) {
+    std::fill(judge.inputs.sinks.begin(), judge.inputs.sinks.end(), sink);
+    CHECK_FALSE(judge.is_wrong({0, 40}, 1));
+    CHECK_FALSE(judge.is_wrong({0, 40}, 0, true));
+  }
+}
+
 // Each block makes the schedule of a single sequence by itself, if tiles may be cut.
 TEST_CASE("features that cut tiles, one sequence") {
   const auto context = open_context(DeviceKind::cpu);
@@ -314,8 +325,8 @@ constexpr Mutation kMutations[] = {
     {0, "features/token_range.cuh", "at += args_.position_offset +", "at +="},
     {5, "features/token_range.cuh", "if (at < least) at = least;", ""},
     {5, "features/token_range.cuh", "if (at > most) at = most;", ""},
-    {0, "features/token_range.cuh", "- kLeft, length", "- kLeft + 1, length"},
-    {0, "features/token_range.cuh", "+ kRight + 1, length", "+ kRight, length"},
+    {0, "args/seen_tokens.cuh", "position - left, length", "position - left + 1, length"},
+    {0, "args/seen_tokens.cuh", "position + right + 1, length", "position + right, length"},
     {0, "features/sinks.cuh", "total.denominator * rescale_factor + exp2_fast(end.sink - row_max)",
      "total.denominator * rescale_factor"},
     {0, "features/sinks.cuh", "total.rescale_factor *= rescale_factor;", ""},

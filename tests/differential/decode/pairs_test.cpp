@@ -126,10 +126,11 @@ constexpr Mutation kMutations[] = {
      "token < length - kQueries + query"},
     // The back-end lets copies land as late as they may: without the wait the stage holds poison.
     {"tbq4_0", "q8_0", "templates/kernels/decode/decode.cuh", "copy_wait<kStages - 2>();", ""},
-    {"tbq4_0", "q8_0", "templates/kernels/decode/scores.cuh", "total * scale[i % 4 / 2]", "total"},
+    {"tbq4_0", "q8_0", "templates/kernels/decode/scores.cuh", "sum[0][i / 4][i % 4] * factor[i % 4]",
+     "sum[0][i / 4][i % 4]"},
     {"tbq4_0", "q8_0", "templates/kernels/decode/softmax.cuh", "softmax.sum[n][j] *= rescale_factor;", ""},
     {"tbq4_0", "q8_0", "templates/kernels/decode/values.cuh", "mul_f16x2(b[n][1], high)", "b[n][1]"},
-    {"kv4", "q8_0", "templates/kernels/decode/scores.cuh", "of_group * softmax_scale", "of_group"},
+    {"kv4", "q8_0", "templates/kernels/decode/scores.cuh", "scale[j / 2] * of_column[j % 2]", "scale[j / 2]"},
     {"kv4", "q8_0", "templates/kernels/decode/scores.cuh", "return -softmax.reference_max",
      "return softmax.reference_max"},
     {"tbq4_0", "tbq4_0", "templates/kernels/decode/unpack_f16.cuh", "y0[m] >> kBits, y1[m]", "y1[m] >> kBits, y0[m]"},

@@ -40,7 +40,7 @@ struct Spoil {
   std::uint8_t low = 0xff, high = 0xff;
 };
 
-void spoil_rows(FeatureJudge& judge, int side, const Spoil& spoil) {
+void corrupt_rows(FeatureJudge& judge, int side, const Spoil& spoil) {
   std::vector<std::uint8_t> rows = judge.cache(side).rows;
   const std::size_t row_bytes = rows.size() / std::size_t(kSequences * kKvHeads * kCapacity);
   for (int s = 0; s < kSequences; ++s)
@@ -60,7 +60,7 @@ struct Found {
   int seeing = 0, blind = 0;
 };
 
-// Judges a call: which rows see a spoilt token follows from the formula of the features (ScoreRule).
+// Judges a call: which rows see a corrupt token follows from the formula of the features (ScoreRule).
 Found judge_call(FeatureJudge& judge, int blocks, const Spoil& spoil) {
   Found found;
   const auto tried = judge.try_attend(kLengths, blocks);
@@ -104,8 +104,8 @@ Found judge_case(const std::shared_ptr<Context>& context, const Planned& one, co
                  const Spoil& spoil) {
   FeatureJudge judge(context, one, kSequences, kCapacity);
   judge.many_rows = hidden.many_rows;
-  spoil_rows(judge, 1, spoil);
-  if (hidden.spoils_keys && spoil.dimension < 0) spoil_rows(judge, 0, spoil);
+  corrupt_rows(judge, 1, spoil);
+  if (hidden.spoils_keys && spoil.dimension < 0) corrupt_rows(judge, 0, spoil);
   return judge_call(judge, blocks, spoil);
 }
 
@@ -166,7 +166,7 @@ const Mutation kMutations[] = {
     {1, "(Plan::kHidesFirst && tile < work.first_whole_tile)", "false"},
     {0, "|| tile >= work.end_whole_tile;\n}\n// The bits", ";\n}\n// The bits"},
     {7, "return Plan::kHidesByScore || ", "return "},
-    {0, "if (b == kBlocks - 1) spoil_rows", "if (false) spoil_rows"},
+    {0, "if (b == kBlocks - 1) corrupt_rows", "if (false) corrupt_rows"},
     {0, "row + b * kBlockRows + 8 * h, tile", "row + 8 * h, tile"},
     {0, "rule.sees(work, row + b * kBlockRows + 8 * h, tile * Plan::kTokens + token)", "true"},
     {6, "(warp() - Plan::kWarps) / 4 * (kSums / 4)", "0", 300},

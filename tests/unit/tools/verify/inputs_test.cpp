@@ -1,7 +1,7 @@
 // tools/verify/inputs.cpp and unseen.cpp: what seeds draw, that numbers are from a format's whole range and finite, and
 // what no query sees.
 // SPDX-License-Identifier: MIT
-#include "tools/verify/inputs.hpp"
+#include "tools/verify/inputs/inputs.hpp"
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
@@ -14,7 +14,7 @@
 #include "generator/formats/reference_codec.hpp"
 #include "tests/support/registry.hpp"
 #include "tools/verify/fuzz.hpp"
-#include "tools/verify/unseen.hpp"
+#include "tools/verify/inputs/unseen.hpp"
 
 namespace kvjit::test {
 namespace {

@@ -1,6 +1,6 @@
 // tools/verify/unmapped.cpp: touched pages are recorded, the process goes on, and memory is as before afterwards.
 // SPDX-License-Identifier: MIT
-#include "tools/verify/unmapped.hpp"
+#include "tools/verify/inputs/unmapped.hpp"
 
 #include <doctest/doctest.h>
 #include <sys/mman.h>

@@ -233,8 +233,8 @@ def test_checks_by_slots(device, rng, dtype):
     """The slots of a pool are those of its pages, and of another cache those of a sequence; calls by slots have no
     table."""
     k = draw(rng, 1, 5, 1, 64)
-    for layout in ({"layout": "paged", "page_tokens": 16}, {"layout": "paged", "page_tokens": 16, "page_layout": "rows"},
-                   {}):
+    for layout in ({"layout": "paged", "page_tokens": 16},
+                   {"layout": "paged", "page_tokens": 16, "page_layout": "rows"}, {}):
         program = kvjit.Program(kvjit.Spec(k="f16", v="f16", head_dim=64, checks=True, **layout), device)
         cache = kvjit.PagedCache(program, pages=4, kv_heads=1) if layout else kvjit.Cache(program, kv_heads=1,
                                                                                           capacity=64)

@@ -1,6 +1,6 @@
 // Draws numbers of K, V and the queries: see inputs.hpp.
 // SPDX-License-Identifier: MIT
-#include "tools/verify/inputs.hpp"
+#include "tools/verify/inputs/inputs.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -124,9 +124,9 @@ std::vector<InputClass> InputClasses::list() const {
   return all;
 }
 
-InputWish InputWish::only(InputClasses kept) const {
+InputWish InputWish::only(InputClasses selection) const {
   InputWish wish = *this;
-  wish.classes = classes & kept;
+  wish.classes = classes & selection;
   if (!wish.classes.has(InputClass::keys)) wish.numbers[0] = Numbers::ordinary;
   if (!wish.classes.has(InputClass::values)) wish.numbers[1] = Numbers::ordinary;
   return wish;

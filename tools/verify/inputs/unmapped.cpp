@@ -1,6 +1,6 @@
 // Takes pages away and records who touches them: see unmapped.hpp.
 // SPDX-License-Identifier: MIT
-#include "tools/verify/unmapped.hpp"
+#include "tools/verify/inputs/unmapped.hpp"
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -46,15 +46,15 @@ void on_fault(int, siginfo_t* info, void*) {
       return;
     }
     if (record.wild_count < kMostWild) {
-      void* const made = mmap(reinterpret_cast<void*>(page), size, PROT_READ | PROT_WRITE,
+      void* const page_memory = mmap(reinterpret_cast<void*>(page), size, PROT_READ | PROT_WRITE,
                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
-      if (made == reinterpret_cast<void*>(page)) {
-        for (std::uintptr_t i = 0; i < size; ++i) static_cast<unsigned char*>(made)[i] = 0xff;
-        record.wild[static_cast<std::size_t>(record.wild_count++)] = made;
+      if (page_memory == reinterpret_cast<void*>(page)) {
+        for (std::uintptr_t i = 0; i < size; ++i) static_cast<unsigned char*>(page_memory)[i] = 0xff;
+        record.wild[static_cast<std::size_t>(record.wild_count++)] = page_memory;
         if (record.touched++ == 0) record.first = address;
         return;
       }
-      if (made != MAP_FAILED) munmap(made, size);
+      if (page_memory != MAP_FAILED) munmap(page_memory, size);
     }
   }
   sigaction(SIGSEGV, &before, nullptr);  // the instruction runs again, and the process ends

@@ -99,8 +99,8 @@ struct InputWish {
   bool is_all_bad = false;                                      // whether all its elements are
   Unseen unseen = Unseen::ones;
 
-  // The wish without the parts that are not in `kept`.
-  InputWish only(InputClasses kept) const;
+  // The wish without the parts that are not in `selection`.
+  InputWish only(InputClasses selection) const;
   std::string text() const;
 };
 InputWish draw_inputs(Uniform& random);

@@ -1,6 +1,6 @@
 // Finds what no query sees: see unseen.hpp.
 // SPDX-License-Identifier: MIT
-#include "tools/verify/unseen.hpp"
+#include "tools/verify/inputs/unseen.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -57,14 +57,14 @@ UnseenTokens unseen_tokens(const Problem& problem, const CacheShape& shape, cons
   const int heads = shape.kv_heads, group = problem.q_heads_per_kv, tokens = static_cast<int>(shape.tokens);
   const auto rows = static_cast<std::size_t>(shape.sequences * heads) * static_cast<std::size_t>(tokens);
   UnseenTokens unseen{RowFlags(rows, true), RowFlags(rows, true), {}, {}};
-  FeatureSet known = problem.features;  // what kernels know ahead of any read of the cache or of a mask
-  known.mask = known.packed_mask = false;
+  FeatureSet by_position = problem.features;  // what kernels know ahead of any read of the cache or of a mask
+  by_position.mask = by_position.packed_mask = false;
   int first_query = 0;
   for (int s = 0; s < shape.sequences; ++s) {
     const int length = lengths[static_cast<std::size_t>(s)], count = counts[static_cast<std::size_t>(s)];
     const int first = is_ragged ? std::exchange(first_query, first_query + count) : 0;
     const ScoreRule rule(problem.features, problem.causal, features, s, count, length, first),
-        known_rule(known, problem.causal, features, s, count, length, first);
+        known_rule(by_position, problem.causal, features, s, count, length, first);
     const auto at = [&](int head, int token) {
       return static_cast<std::size_t>(s * heads + head) * static_cast<std::size_t>(tokens) +
              static_cast<std::size_t>(token);

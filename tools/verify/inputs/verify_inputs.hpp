@@ -6,7 +6,7 @@
 #include <string>
 
 #include "tools/verify/harness.hpp"
-#include "tools/verify/inputs.hpp"
+#include "tools/verify/inputs/inputs.hpp"
 
 namespace kvjit {
 

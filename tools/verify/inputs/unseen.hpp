@@ -9,7 +9,7 @@
 
 #include "generator/resolve/problem.hpp"
 #include "tools/verify/harness.hpp"
-#include "tools/verify/inputs.hpp"
+#include "tools/verify/inputs/inputs.hpp"
 
 namespace kvjit {
 

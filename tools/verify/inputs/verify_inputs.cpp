@@ -1,6 +1,6 @@
 // Checks a program with inputs that bite: see verify_inputs.hpp.
 // SPDX-License-Identifier: MIT
-#include "tools/verify/verify_inputs.hpp"
+#include "tools/verify/inputs/verify_inputs.hpp"
 
 #include <fmt/format.h>
 
