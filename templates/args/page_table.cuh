@@ -19,8 +19,7 @@
 namespace kv {
 
 // The page table of one side. Each sequence has at least one entry that can be read. Entries of pages of which the call
-// uses no token may hold anything: attention uses the tokens that some query sees by its position
-// (args/seen_tokens.cuh).
+// uses no token may hold anything. Attention uses the tokens that some query sees by its position.
 struct PageTable {
   // [sequence][row_stride] page numbers. Null: tokens of the call are slots, page * kPageTokens + place in the page.
   const int* pages;

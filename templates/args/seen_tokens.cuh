@@ -6,15 +6,11 @@
 // serve every plan.
 // SPDX-License-Identifier: MIT
 #pragma once
+#include "args/tokens.cuh"
 #include "args/types.cuh"
 #include "device/shared_functions.cuh"
 
 namespace kv {
-
-struct TokenRange {
-  int first,  // the first token
-      end;    // the token after the last; first if there is none
-};
 
 KV_SHARED int clamped_token(i64 at, int length) { return at < 0 ? 0 : at > length ? length : int(at); }
 // The first token that a query at this position sees, and the token after the last that it sees.
@@ -28,9 +24,9 @@ KV_SHARED int end_of_window(i64 position, int right, int length) {
 struct SeenArgs {
   int left, right;              // tokens before and after its position that a query sees; -1: all
   int queries;                  // of a sequence
-  int position_offset;          // as features have it
-  const int* position_offsets;  // as features have it
-  const int* token_ranges;      // as features have it; null: no range cuts
+  int position_offset;          // added to the positions of all queries,
+  const int* position_offsets;  // and of each sequence's, [sequence]; null: zeros
+  const int* token_ranges;      // [sequence] of the first token that is seen, and of the token after the last; or null
 };
 
 // The tokens of a sequence that any of its `queries` last queries sees.

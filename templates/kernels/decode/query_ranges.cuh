@@ -3,7 +3,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "args/features.cuh"
-#include "args/seen_tokens.cuh"
+#include "args/tokens.cuh"
 #include "args/varlen.cuh"
 #include "device/simt.cuh"
 

@@ -18,7 +18,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "args/schedule.cuh"
-#include "args/seen_tokens.cuh"
+#include "args/tokens.cuh"
 #include "device/simt.cuh"
 
 namespace kv {

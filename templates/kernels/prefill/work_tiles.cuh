@@ -18,8 +18,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "args/attention.cuh"
-#include "args/seen_tokens.cuh"
 #include "args/splits.cuh"
+#include "args/tokens.cuh"
 #include "device/simt.cuh"
 #include "kernels/decode/stage_tile.cuh"
 
