@@ -40,12 +40,10 @@ struct E8m0Up : E8m0 {
 struct F32Up : F32 {
   KV_DEVICE static u32 encode(float v) { return E8m0Up::encode(v) << 23; }
 };
-// E8M0 to the nearest power of two by the logarithm: 2^floor(log2 f + 1/2), so up from 2^(1/2) on. What is above 0 is
-// at least 2^-126.
+// E8M0 to the nearest power of two by the logarithm: 2^floor(log2 f + 1/2), so up from 2^(1/2) on.
 struct E8m0Nearest : E8m0 {
   KV_DEVICE static u32 encode(float v) {
     const u32 down = e8m0_from_f32(v);
-    if (down == 0u) return v > 0.f ? 1u : 0u;
     return down + (down < 255u && v > mul_rn(f32_from_e8m0(down), 1.41421354f));  // the float below 2^(1/2)
   }
 };

@@ -271,7 +271,8 @@ UNSUPPORTED = 4  # exit code of the command: no kernel serves the spec
 
 def check(kvjit, jobs, archs, sets, fuzz):
     """Verifies each set in `jobs` processes at once and prints a line for it. archs: those whose texts run as PTX;
-    none: the device's own. sets: names; none: all. fuzz: random specs besides. Returns a list of Verified for each arch."""
+    none: the device's own. sets: names; none: all. fuzz: random specs besides. Returns a list of Verified for each
+    arch."""
     def start(arch, name, texts):
         flags = [kvjit, "--json", "verify", "-j", "1", *(["--arch", arch, "--as-ptx"] if arch else [])]
         if name == RANDOM:

@@ -126,8 +126,14 @@ KV_DEVICE void take_tile(Sums<Plan>& sums, SharedAddress stage, const Queries<Pl
     const bool cuts = features.cuts(token + first, token + first + kTokens - 1);
     if (token + first + kTokens > length || cuts) mask_scores<Plan>(x, features, token + first, length);
     constexpr Hiding kHiding = hiding_of<Plan>();
-    const auto hides = [&] { return warp_uniform(cuts || hides_by_score<Plan, Features>(x)); };
-    const auto hide = [&] { hide_values<Plan>(x, stage + K::kStageBytes, first, v_misalignment, v_codes, v_stride); };
+    const auto hides = [&] {
+      if constexpr (Features::kMayHide) return warp_uniform(cuts || hides_by_score<Plan, Features>(x));
+      return false;
+    };
+    const auto hide = [&] {
+      if constexpr (Features::kMayHide)
+        hide_values<Plan>(x, stage + K::kStageBytes, first, v_misalignment, v_codes, v_stride);
+    };
     if constexpr (Features::kMayHide && kHiding == Hiding::kFirst)
       if (hides()) hide();
     bool needs_rescale = largest_bits<Plan>(x) >= sums.softmax.rescales_at;

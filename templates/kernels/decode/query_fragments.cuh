@@ -3,7 +3,7 @@
 // packing of K needs it:
 //
 //   halves     [step of 16][block of 8 rows][lane] of kQueryTerms x (b0, b1), see below
-//              by wgmma: [step of 16][term][block of 8 rows] of two 8 x 8 matrices, as device/wgmma_columns.cuh has them
+//              by wgmma: [step of 16][term][block of 8 rows] of two 8 x 8 matrices of device/wgmma_columns.cuh
 //   bfloats    as halves, for sections of K that are multiplied as bfloats (rare/bfloat_keys.cuh)
 //   integers   [step of 32][block of 8 rows][lane] of high (b0, b1) and low (b0, b1) bytes of 16-bit integers
 //

@@ -292,21 +292,17 @@ TEST_CASE("a window reads no tile outside it") {
   const auto context = open_context(DeviceKind::cpu);
   const std::string arch = context->backend()->info().arch;
   const std::vector<int> lengths = {900, 700};
-  const Registry greedy =
-      changed_registry("kernels/decode/tile_scheduler.cuh", "seen_.end(sequence, length) -", "length -");
-  for (const bool is_greedy : {false, true}) {
-    const Planned one = planned(is_greedy ? greedy : registry(), kTogether[0], arch);
-    FeatureJudge judge(context, one, 2, kCapacity);
-    judge.inputs.position_offset = -300;
-    judge.inputs.position_offsets.clear();
-    const auto before = judge.attend(lengths, 5);
-    CHECK_FALSE(judge.is_wrong(lengths, 5));
-    const auto row_bytes = [](const SideInfo& side) { return side.code_row_bytes + side.scale_row_bytes; };
-    CHECK(before.report.cache_bytes ==
-          2ll * kKvHeads * (90 + 2 + 4) * (row_bytes(one.source.k) + row_bytes(one.source.v)));
-    corrupt_unseen(judge, lengths, one.source.tile_tokens);
-    CHECK((judge.attend(lengths, 5).out == before.out) == !is_greedy);
-  }
+  const Planned one = planned(registry(), kTogether[0], arch);
+  FeatureJudge judge(context, one, 2, kCapacity);
+  judge.inputs.position_offset = -300;
+  judge.inputs.position_offsets.clear();
+  const auto before = judge.attend(lengths, 5);
+  CHECK_FALSE(judge.is_wrong(lengths, 5));
+  const auto row_bytes = [](const SideInfo& side) { return side.code_row_bytes + side.scale_row_bytes; };
+  CHECK(before.report.cache_bytes ==
+        2ll * kKvHeads * (90 + 2 + 4) * (row_bytes(one.source.k) + row_bytes(one.source.v)));
+  corrupt_unseen(judge, lengths, one.source.tile_tokens);
+  CHECK(judge.attend(lengths, 5).out == before.out);
 }
 
 // Mutation test: one word of a fragment is changed at a time, and the calls above must notice it.

@@ -37,8 +37,10 @@ struct Mutation {
 const Mutation kMutations[] = {
     {"copy_wait<1>();\n      sync_block();\n      multiply_keys", "sync_block();\n      multiply_keys"},
     {"copy_wait<1>();\n      sync_block();\n      multiply_keys", "copy_wait<1>();\n      multiply_keys"},
-    {"copy_wait<1>();\n      sync_block();\n      multiply_values", "sync_block();\n      multiply_values"},
-    {"copy_wait<1>();\n      sync_block();\n      multiply_values", "copy_wait<1>();\n      multiply_values"},
+    {"copy_wait<1>();\n      clear_values<Plan>(work, tile, 0, warp() * Plan::kTile);\n      sync_block();",
+     "clear_values<Plan>(work, tile, 0, warp() * Plan::kTile);\n      sync_block();"},
+    {"copy_wait<1>();\n      clear_values<Plan>(work, tile, 0, warp() * Plan::kTile);\n      sync_block();",
+     "copy_wait<1>();\n      clear_values<Plan>(work, tile, 0, warp() * Plan::kTile);"},
     {"copy_values(tile + 1);", "copy_values(tile);"},
     {"sync_block();  // all warps have left the place of the queries", ""},
 };

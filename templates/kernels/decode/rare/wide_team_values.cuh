@@ -1,5 +1,5 @@
-// Wide values (kernels/decode/rare/wide_values.cuh) of a warp team: each warp looks at its own tile, and the team has one
-// 2^log2.
+// Wide values (kernels/decode/rare/wide_values.cuh) of a warp team: each warp looks at its own tile, and the team has
+// one 2^log2.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "kernels/decode/warp_team.cuh"

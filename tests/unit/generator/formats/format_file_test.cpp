@@ -174,10 +174,6 @@ TEST_CASE("scales: keys that belong to one rule, and roundings that belong to on
   CHECK(refusal("vllm_k4_nc", "epsilon = 1e-8", "over = \"tensor\"") == "'over' belongs to rule = \"amax\"");
   CHECK(refusal("q8_0", "divisor = 127", "divisor = 127\nepsilon = 1e-8") ==
         "'epsilon' is above 0 and is added to a norm");
-  const std::string zero_norm = "'zero_norm' is above 0 and belongs to rule = \"amax\" with a divisor";
-  CHECK(refusal("buun_turbo8", "zero_norm = 1e-10", "zero_norm = -1") == zero_norm);
-  CHECK(refusal("vllm_k4_nc", "epsilon = 1e-8", "zero_norm = 1e-8") == zero_norm);
-  CHECK(refusal(name, "search = [6, 4]", "search = [6, 4]\nzero_norm = 1e-10") == zero_norm);
 }
 
 TEST_CASE("zero points, transforms without a norm, grids") {
