@@ -47,6 +47,7 @@ Handle some_handle() {
 
 }  // namespace
 
+#pragma GCC visibility push(default)  // the project hides symbols
 extern "C" {
 
 Result cuGetErrorName(Result status, const char** text) {
