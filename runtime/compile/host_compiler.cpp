@@ -1,6 +1,6 @@
 // The C++ compiler of this machine, as a Compiler for the CPU back-end. It compiles a kernel's text, together with
-// templates/device/cpu.hpp, to a shared object. The compiler runs by posix_spawn in a private folder that is removed
-// afterwards; the output holds no path. No shell is needed, unless this process cannot learn how its children ended.
+// templates/device/cpu.hpp, to a shared object. The compiler runs by posix_spawn, without a shell, in a private folder
+// that is removed afterwards; the output holds no path.
 // SPDX-License-Identifier: MIT
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <charconv>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
@@ -34,8 +33,6 @@ namespace fs = std::filesystem;
 constexpr const char* kDeviceLayer = "templates/device/cpu.hpp";
 constexpr std::size_t kMostBytes = std::size_t{256} << 20;  // a larger shared object is refused
 constexpr std::size_t kMostLog = 64 * 1024;
-// Files of the private folder: what the compiler prints, and its status where a shell has to say it.
-constexpr const char *kOutput = "output", *kStatus = "status";
 
 //   -Og                   Most kernels are built for one short test run. With g++ 12 on two cores, 203 kernels of 25
 //                         K/V formats take 85 s to compile and check, and 143 s at -O1.
@@ -74,19 +71,10 @@ struct Ended {
   std::string output;  // stdout and stderr together
 };
 
-// Whether children of this process leave no status: the kernel does so where SIGCHLD is ignored.
-bool leaves_no_status() {
-  struct sigaction action {};
-  return sigaction(SIGCHLD, nullptr, &action) == 0 &&
-         (action.sa_handler == SIG_IGN || (action.sa_flags & SA_NOCLDWAIT) != 0);
-}
-
 // Runs the program at the path arguments[0] in `folder` and waits for its end; `stop` ends it early. The output goes to
-// a file, because a full pipe would block the program. Gives the status that waitpid says, or nothing if another part
-// of this process has taken it.
-Result<std::optional<int>> run_to_end(const std::vector<std::string>& arguments, const fs::path& folder,
-                                      std::stop_token stop) {
-  const fs::path log = folder / kOutput;
+// a file, because a full pipe would block the program.
+Result<Ended> run(const std::vector<std::string>& arguments, const fs::path& folder, std::stop_token stop = {}) {
+  const fs::path log = folder / "output";
   std::vector<char*> argv;
   for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
   argv.push_back(nullptr);
@@ -98,14 +86,12 @@ Result<std::optional<int>> run_to_end(const std::vector<std::string>& arguments,
   posix_spawn_file_actions_adddup2(&actions, 1, 2);
   posix_spawn_file_actions_addchdir_np(&actions, folder.c_str());
   pid_t child = 0;
-  // This process may ignore SIGPIPE and SIGCHLD; the compiler has them as a shell would give them. It needs SIGCHLD to
-  // wait for its own parts.
+  // This process may ignore SIGPIPE; the compiler has it as a shell would give it.
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
   sigset_t defaults;
   sigemptyset(&defaults);
   sigaddset(&defaults, SIGPIPE);
-  sigaddset(&defaults, SIGCHLD);
   posix_spawnattr_setsigdefault(&attributes, &defaults);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF);
   const int problem = posix_spawn(&child, argv[0], &actions, &attributes, argv.data(), environ);
@@ -117,47 +103,13 @@ Result<std::optional<int>> run_to_end(const std::vector<std::string>& arguments,
   {
     const std::stop_callback end_child(stop, [child] { kill(child, SIGTERM); });
     siginfo_t ended{};
-    // WNOWAIT leaves the child a zombie, so its process id is not reused while `stop` may still signal it. Where
-    // SIGCHLD is ignored the call ends with the child, too, and fails with ECHILD.
+    // WNOWAIT leaves the child a zombie, so its process id is not reused while `stop` may still signal it.
     while (waitid(P_PID, static_cast<id_t>(child), &ended, WEXITED | WNOWAIT) != 0 && errno == EINTR) continue;
   }
   int status = 0;
-  while (waitpid(child, &status, 0) < 0) {
-    if (errno == ECHILD) return std::nullopt;
+  while (waitpid(child, &status, 0) < 0)
     if (errno != EINTR) return fail(Code::environment, fmt::format("lost {}: {}", arguments[0], std::strerror(errno)));
-  }
-  return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
-}
-
-// Runs the program. If this process cannot learn the status of its children, because it ignores SIGCHLD or one of its
-// threads waits for any child, a shell runs the program and writes the status to a file. The arguments are the shell's
-// parameters, so it never reads them as its language.
-Result<Ended> run(const std::vector<std::string>& arguments, const fs::path& folder, std::stop_token stop = {}) {
-  // The first wait ends early when `stop` sends SIGTERM, the second one does not.
-  constexpr const char* kScript =
-      R"(trap 'kill $! 2>/dev/null || exit' TERM; "$@" & wait $!; status=$?; wait; echo $status >status)";
-  constexpr int kSignals = 128;  // the shell says 128 + the number of the signal that ended a program
-  std::optional<int> status;
-  if (!leaves_no_status()) {
-    KV_TRY(exit_status, run_to_end(arguments, folder, stop));
-    status = exit_status;
-  }
-  if (!status) {
-    std::vector<std::string> by_shell = {"/bin/sh", "-c", kScript, "sh"};
-    by_shell.insert(by_shell.end(), arguments.begin(), arguments.end());
-    std::error_code absent;
-    fs::remove(folder / kStatus, absent);
-    const auto ran = run_to_end(by_shell, folder, stop);
-    const std::string written = read_text(folder / kStatus, kMostLog);
-    int number = 0;
-    if (std::from_chars(written.data(), written.data() + written.size(), number).ec != std::errc{})
-      return fail(Code::environment,
-                  fmt::format("this process ignores SIGCHLD, or another part of it takes the status of its children, "
-                              "and /bin/sh does not tell the status of {}: {}",
-                              arguments[0], ran ? read_text(folder / kOutput, kMostLog) : ran.error().message));
-    status = number > kSignals ? kSignals - number : number;
-  }
-  return Ended{*status, read_text(folder / kOutput, kMostLog)};
+  return Ended{WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status), read_text(log, kMostLog)};
 }
 
 // The path of a program. A name with a slash is a path; else PATH is searched, as a shell does.
@@ -209,8 +161,7 @@ Result<Artefact> HostCompiler::compile(const Source& source, std::stop_token sto
                                  TemporaryMark(base + "/device/cpu.hpp"),
                                  TemporaryMark(base + "/kernel.cu"),
                                  TemporaryMark(base + "/kernel.so"),
-                                 TemporaryMark(base + "/" + kOutput),
-                                 TemporaryMark(base + "/" + kStatus)};
+                                 TemporaryMark(base + "/output")};
   if (mkdir((folder.path() / "device").c_str(), 0700) != 0)
     return fail(Code::environment, fmt::format("cannot make a folder: {}", std::strerror(errno)));
   KV_CHECK(write_text(folder.path() / "device/cpu.hpp", device_layer_));
@@ -219,9 +170,8 @@ Result<Artefact> HostCompiler::compile(const Source& source, std::stop_token sto
   std::vector<std::string> arguments = {program_};
   arguments.insert(arguments.end(), options_.begin(), options_.end());
   arguments.insert(arguments.end(), {"-I.", "-x", "c++", "kernel.cu", "-o", "kernel.so"});
-  const Result<Ended> ran = run(arguments, folder.path(), stop);
+  KV_TRY(ended, run(arguments, folder.path(), stop));
   if (stop.stop_requested()) return fail(Code::cancelled, fmt::format("compiling {} was cancelled", source.name));
-  KV_TRY(ended, ran);
   // A compiler without room for its output may be unable to say so.
   if (ended.status != 0 && ended.output.empty()) KV_CHECK(folder.check_space());
   if (ended.status != 0)

@@ -168,9 +168,8 @@ TEST_CASE("spills of every feature, of every pair, and of all together: a table"
     fmt::print("| {} |", row);
     for (const Kind& kind : kKinds) {
       const auto kinds = spills.find(row);
-      const auto at = kinds == spills.end() ? std::map<std::string, Spills>{}.end() : kinds->second.find(kind.name);
-      const bool is_there = kinds != spills.end() && at != kinds->second.end();
-      fmt::print(" {} |", is_there ? at->second.cell() : "");
+      const bool is_there = kinds != spills.end() && kinds->second.count(kind.name) > 0;
+      fmt::print(" {} |", is_there ? kinds->second.at(kind.name).cell() : "");
     }
     fmt::print("\n");
   }

@@ -2,14 +2,10 @@
 // machine's compiler.
 // SPDX-License-Identifier: MIT
 #include <doctest/doctest.h>
-#include <sys/wait.h>
 
-#include <chrono>
-#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <numeric>
-#include <thread>
 #include <vector>
 
 #include "generator/catalogue/registry.hpp"
@@ -47,22 +43,6 @@ kvjit::Source scale_source(const std::string& factor = "args.factor") {
       "}\n"
       "extern \"C\" void kv_scale_on_host(const void* args) { kv_scale(*static_cast<const Args*>(args)); }\n";
   return source;
-}
-
-// Changes what this process does at SIGCHLD, until the end of a scope.
-struct AtChildsEnd {
-  struct sigaction before {};
-  explicit AtChildsEnd(void (*handler)(int), int flags = 0) {
-    struct sigaction action {};
-    action.sa_handler = handler, action.sa_flags = flags;
-    sigaction(SIGCHLD, &action, &before);
-  }
-  ~AtChildsEnd() { sigaction(SIGCHLD, &before, nullptr); }
-};
-
-// As servers do: takes the status of every child.
-void take_every_status(int) {
-  while (waitpid(-1, nullptr, WNOHANG) > 0) continue;
 }
 
 std::shared_ptr<kvjit::Compiler> compiler() {
@@ -150,52 +130,6 @@ TEST_CASE("a refused text is a compile error with the compiler's words and the k
   CHECK(refused.error().notes[0].find("no_such_name") != std::string::npos);
   CHECK(refused.error().notes[0].find("kernel.cu:7:") != std::string::npos);
   CHECK(refused.error().notes[0].find("/kernel.cu") == std::string::npos);  // messages must be equal on every machine
-}
-
-TEST_CASE("a host that ignores SIGCHLD, or takes the status of every child, compiles, and learns what failed") {
-  const auto check = [] {
-    const auto artefact = compiler()->compile(scale_source());
-    CHECK(artefact);
-    const auto refused = compiler()->compile(scale_source("no_such_name"));
-    REQUIRE_FALSE(refused.has_value());
-    CHECK(refused.error().code == Code::compile);
-    CHECK(refused.error().message.find("failed with status 1") != std::string::npos);
-    CHECK(refused.error().notes.at(0).find("no_such_name") != std::string::npos);
-    kvjit::Options options;
-    options.host_compiler = "/bin/false";
-    CHECK(kvjit::open_host_compiler(options).error().notes.at(0).find("status 1") != std::string::npos);
-  };
-  SUBCASE("SIG_IGN") {
-    const AtChildsEnd ignored(SIG_IGN);
-    check();
-  }
-  SUBCASE("SA_NOCLDWAIT") {
-    const AtChildsEnd unwaited(SIG_DFL, SA_NOCLDWAIT);
-    check();
-  }
-  SUBCASE("a handler") {
-    const AtChildsEnd taken(take_every_status, SA_RESTART);
-    check();
-  }
-}
-
-TEST_CASE("a compile is cancelled on the way, also if SIGCHLD is ignored") {
-  for (const auto handler : {SIG_DFL, SIG_IGN}) {
-    const AtChildsEnd action(handler);
-    const auto host = compiler();
-    kvjit::Source slow = scale_source();
-    slow.text = slow.text.str() +
-                "constexpr long long sum(long long n) { long long s = 0; while (n) s += n--; return s; }\n"
-                "static_assert(sum(10'000'000) > 0);\n";
-    std::stop_source stop;
-    std::jthread canceller([&] {
-      std::this_thread::sleep_for(std::chrono::milliseconds(300));
-      stop.request_stop();
-    });
-    const auto began = std::chrono::steady_clock::now();
-    CHECK(host->compile(slow, stop.get_token()).error().code == Code::cancelled);
-    CHECK(std::chrono::steady_clock::now() - began < std::chrono::seconds(20));
-  }
 }
 
 TEST_CASE("the temporary folder goes away, after success and after failure") {
