@@ -136,12 +136,13 @@ def formats_of(kvjit, arch, pool):
     return [tries[i][attempt] for i, attempt in enumerate(chosen)]
 
 
-def checks(kvjit, arch, pool):
-    """The sets of specs that `kvjit verify` judges: name -> specs. Formats are at a head_dim that they fit on arch."""
-    return {
+def checks(kvjit, arch, pool, names=()):
+    """The sets of specs that `kvjit verify` judges, or those of these names: name -> specs. Formats are at a head_dim
+    that they fit on arch, which takes a process for each to find out."""
+    sets = {
         "pairs": [spec(k, v, matrix='"attention.head_dim" = [128, 256]\n"attention.q_heads_per_kv" = [1, 4, 8]\n' +
                        LAYOUTS) for k, v in itertools.product(PAIR, PAIR)],
-        "formats": formats_of(kvjit, arch, pool),
+        "formats": formats_of(kvjit, arch, pool) if not names or "formats" in names else [],
         "features": [spec(each, attention=f"query_length = {(1, 2, 4, 8)[i % 4]}\n{lines}")
                      for each in ("kv2", "kv3", "kv4") for i, lines in enumerate(FEATURES)],
         "prefill": [spec(k, v, f"head_dim = {dim}\n{lines}", cache) for k, v in PREFILL
@@ -167,6 +168,9 @@ def checks(kvjit, arch, pool):
                                attention='features = ["causal"]', cache=ROWS,
                                matrix='"attention.query_length" = [1, 2, 4, 8]\n"attention.head_dim" = [128, 256]'),
     }
+    if unknown := set(names) - set(sets):
+        sys.exit(f"no set is called {', '.join(sorted(unknown))}; there are {', '.join(sets)}")
+    return {name: texts for name, texts in sets.items() if not names or name in names}
 
 
 def run(command, *texts):
@@ -286,9 +290,8 @@ def check(kvjit, jobs, archs, sets, fuzz):
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         started = []
         for arch in archs or [""]:
-            of_arch = checks(kvjit, arch or "sm_90a", pool) | ({RANDOM: []} if fuzz else {})
-            started += [(arch, name, start(arch, name, texts)) for name, texts in of_arch.items()
-                        if not sets or name in sets]
+            of_arch = checks(kvjit, arch or "sm_90a", pool, sets) | ({RANDOM: []} if fuzz else {})
+            started += [(arch, name, start(arch, name, texts)) for name, texts in of_arch.items()]
         results = {}
         for arch, name, parts in started:
             verified = Verified(name)

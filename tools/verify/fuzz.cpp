@@ -276,6 +276,13 @@ FuzzCase fuzz_case(std::uint64_t seed, const Registry& registry, const std::vect
   if (draw.token_heads > 0 && possible.empty()) possible = archs, result.limits.emplace_back("has no bulk copies");
   // The arch is drawn last, so that a seed is the same spec and call on every device.
   if (!possible.empty()) draw.arch = random.one_of(possible);
+  // With the shared memory of these archs some specs have no block shape, or none whose registers hold wide outputs.
+  constexpr int kAlwaysEnough = 160 << 10;
+  const Arch* const arch = registry.arch(draw.arch);
+  if (arch && arch->shared_bytes_per_block < kAlwaysEnough) {
+    result.limits.emplace_back("bytes of shared memory on");
+    if (draw.v.rotated_dim(registry) > 512) result.limits.emplace_back("has no registers for");
+  }
   if (result.shape.rows.has_values_in_keys && seed % 2 == 0) {  // every second such program knows that V is in K's rows
     draw.v.toml += "in_keys = true\n";
     result.limits.emplace_back("with padded heads");

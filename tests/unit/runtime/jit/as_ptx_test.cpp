@@ -27,6 +27,7 @@ std::shared_ptr<Context> open(const Options& options) {
 Source sample_of(const std::string& arch) {
   Source source = sample();
   source.arch = arch;
+  source.threads = 32;
   return source;
 }
 

@@ -138,6 +138,29 @@ TEST_CASE("specs are refused by the rules that are known, and no others are") {
   CHECK(apart > 5);
 }
 
+TEST_CASE("on archs with less shared memory few specs more are refused, and each is expected") {
+  for (const char* arch : {"sm_75", "sm_86"}) {
+    int accepted = 0, limited = 0;
+    for (std::uint64_t seed = 1; seed <= 600; ++seed) {
+      const FuzzCase one = fuzz_case(seed, registry(), {arch});
+      const auto planned = [&]() -> Result<void> {
+        KV_TRY(specs, parse_specs(one.toml, "spec"));
+        KV_TRY(problem, resolve(specs.at(0), registry(), arch));
+        KV_CHECK(plan_decode(problem));
+        return {};
+      }();
+      INFO(one.text());
+      accepted += planned.has_value();
+      if (planned) continue;
+      CHECK(one.expects(planned.error().message));
+      limited += one.refusals.empty() && one.toml.find("token_heads") == std::string::npos;
+    }
+    CHECK(accepted > 480);
+    CHECK(limited < 20);
+    if (std::string(arch) == "sm_75") CHECK(limited > 0);
+  }
+}
+
 TEST_CASE("token-major heads need an arch with bulk copies") {
   std::uint64_t seed = 1;
   while (fuzz_case(seed, registry()).toml.find("token_heads") == std::string::npos) ++seed;
