@@ -119,8 +119,9 @@ KV_DEVICE void take_tile(Sums<Plan>& sums, SharedAddress stage, const Queries<Pl
     Scores<Plan> x[kSubtiles];
     typename Features::Loaded loaded;
     features.load(loaded, token + first);
-    // Here the loads run beside those of K.
-    if constexpr (IsWide<V>) sums.value_scales.load(stage + K::kStageBytes, first, v_misalignment, table);
+    // Here the loads run beside those of K. Rows have more registers to hold meanwhile.
+    constexpr bool kLoadsEarly = IsWide<V> && V::kIsPlanar;
+    if constexpr (kLoadsEarly) sums.value_scales.load(stage + K::kStageBytes, first, v_misalignment, table);
     score<Plan>(x, stage, first, k_misalignment, queries, table, scale, sums.softmax);
     features.apply(x, loaded, token + first, sums.softmax);
     const bool cuts = features.cuts(token + first, token + first + kTokens - 1);
@@ -141,7 +142,7 @@ KV_DEVICE void take_tile(Sums<Plan>& sums, SharedAddress stage, const Queries<Pl
       exponentiate<Plan>(p, x, sums.softmax);  // for the denominator alone: the skipped tokens keep their weight
       continue;
     }
-    if constexpr (V::kScalesGroups && !IsWide<V>)
+    if constexpr ((V::kScalesGroups || IsWide<V>)&&!kLoadsEarly)
       sums.value_scales.load(stage + K::kStageBytes, first, v_misalignment, table);
     if constexpr (V::kScalesGroups || IsWide<V>) needs_rescale |= !sums.value_scales.fit();
     if (any(needs_rescale)) {
