@@ -100,7 +100,8 @@ class NvrtcCompiler final : public Compiler {
     KV_CHECK(check(api_.nvrtcGetNumSupportedArchs(&n_archs), "nvrtcGetNumSupportedArchs"));
     std::vector<int> numbers(std::clamp(n_archs, 1, 1024));
     KV_CHECK(check(api_.nvrtcGetSupportedArchs(numbers.data()), "nvrtcGetSupportedArchs"));
-    for (const int number : numbers) archs_.push_back(fmt::format("sm_{}", number));
+    for (const int number : numbers)
+      if (number != 89 || version_ >= kLeastForSm89) archs_.push_back(fmt::format("sm_{}", number));
     return {};
   }
 

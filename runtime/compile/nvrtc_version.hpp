@@ -16,5 +16,7 @@ inline std::string to_string(NvrtcVersion version) { return fmt::format("{}.{}",
 
 // tests/compile/nvrtc_versions_test.cpp compiles every family of kernels with it. An older one has no C++20.
 constexpr NvrtcVersion kLeastNvrtc{12, 0};
+// 12.0 lists sm_89, but its ptxas has conversions of fp8 from sm_90 on alone.
+constexpr NvrtcVersion kLeastForSm89{12, 1};
 
 }  // namespace kvjit

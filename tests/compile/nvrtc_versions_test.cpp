@@ -19,12 +19,12 @@ namespace kvjit::test {
 namespace {
 
 const std::string kOldest = fmt::format("nvidia-cuda-nvrtc-cu{}=={}.*", kLeastNvrtc.major, to_string(kLeastNvrtc));
-constexpr const char *kMiddle = "nvidia-cuda-nvrtc-cu12==12.8.*",  // the oldest that knows sm_120a
+constexpr const char *kMiddle = "nvidia-cuda-nvrtc-cu12==12.1.*",
     *kNewest = "nvidia-cuda-nvrtc";
 
 constexpr std::size_t kArchs = 4;
-constexpr const char* kWantedArchs[] = {"sm_75", "sm_80", "sm_90a", "sm_120a",
-                                        "sm_89"};  // the first four that it knows
+constexpr const char* kWantedArchs[] = {"sm_75", "sm_80",  "sm_90a",
+                                        "sm_89", "sm_120a", "sm_86"};  // the first four that it knows
 
 // Specs with every kind of attention kernel: one, 2 and 64 query rows in decode, teams of warps, wgmma, prefill in one
 // pass and in two, run-time query lengths, features, pages, records of segments, token-major heads.
@@ -68,10 +68,13 @@ std::shared_ptr<Compiler> nvrtc_of_index(const std::string& requirement) {
   return compiler;
 }
 
-// The kernels of a spec: the program's own, those of the second pass of prefill, and those of operations.
+// The kernels of a spec: the program's own, those of the second pass of prefill, and those of operations. None for
+// token-major heads where an arch has no bulk copies; any other refusal fails the test.
 std::vector<Source> all_kernels(const Spec& spec, const std::string& arch) {
   const Problem problem = must(resolve(spec, registry(), arch));
-  const ProgramSource program = must(make_program(problem, registry()));
+  const Result<ProgramSource> made = make_program(problem, registry());
+  if (!made && spec.token_heads > 0 && !problem.arch.has("bulk_copy")) return {};
+  const ProgramSource program = must(made);
   std::vector<Source> all;
   for_each_kernel(program, [&](Role, const Source& source) { all.push_back(source); });
   const OperationSet operations{true, true, true, true};
@@ -88,12 +91,6 @@ Kernels kernels_for(const std::vector<std::string>& archs) {
     for (std::size_t i = 0; i < std::size(kSpecs); ++i) {
       const std::string toml = kSpecs[(a * 2 + i) % std::size(kSpecs)];
       const Spec spec = must(parse_specs(toml, "spec")).front();
-      const Result<Problem> served = resolve(spec, registry(), archs[a]);
-      if (!served) {
-        INFO(render(served.error()));
-        CHECK(spec.token_heads > 0);  // sm_75 and sm_80 have no bulk copies
-        continue;
-      }
       for (const Source& source : all_kernels(spec, archs[a])) {
         const std::string kind = source.name.substr(0, source.name.find('.'));
         const bool is_attention = kind == "decode" || kind == "prefill";

@@ -75,19 +75,21 @@ inline std::shared_ptr<Context> open_fenced() {
   return must(make_context(options, device, host_toolchain(options)));
 }
 
-// Runs `work` in a child process and returns how the child ends: 0 if `work` returns true, 1 if it returns false or
-// throws, minus the signal number if a signal kills it.
+constexpr int kIsTrue = 0, kIsFalse = 1, kThrows = 2;  // ends of a child process that no signal kills
+
+// Runs `work` in a child process and returns how the child ends: by what `work` returns, or by what it throws, or minus
+// the number of the signal that kills it.
 inline int end_of(const std::function<bool()>& work) {
   const pid_t child = fork();
   REQUIRE(child >= 0);
   if (child == 0) {
     for (const int fault : {SIGSEGV, SIGBUS}) std::signal(fault, SIG_DFL);
-    bool is_done = false;
+    int end = kThrows;
     try {
-      is_done = work();
+      end = work() ? kIsTrue : kIsFalse;
     } catch (...) {
     }
-    _exit(is_done ? 0 : 1);
+    _exit(end);
   }
   int status = 0;
   REQUIRE(waitpid(child, &status, 0) == child);

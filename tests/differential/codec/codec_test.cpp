@@ -8,6 +8,7 @@
 #include "tests/differential/harness.hpp"
 #include "tests/support/axis_formats.hpp"
 #include "tests/support/every_format.hpp"
+#include "tests/support/fenced_backend.hpp"
 
 namespace kvjit::test {
 namespace {
@@ -352,13 +353,14 @@ bool agrees(const std::shared_ptr<Context>& context, const Registry& mutated, co
   return relative_error(must(harness.attend(q, {kTokens, {}, 0, true})).out, exact) <= 1e-4;
 }
 
+// A broken kernel may reach behind its rows: it runs in a child process, over buffers with fences.
 TEST_CASE("a broken codec kernel is noticed") {
-  const auto context = open_context(DeviceKind::cpu);
   for (const Mutation& mutation : every_nth(std::vector(std::begin(kMutations), std::end(kMutations)), 2)) {
     const Registry broken = changed_registry(mutation.file, mutation.from, mutation.to);
     const auto axis = std::ranges::find(axis_formats(), std::string(mutation.format), &AxisFormat::name);
     REQUIRE_MESSAGE(axis != axis_formats().end(), "no such axis: ", std::string(mutation.format));
-    CHECK_MESSAGE(!agrees(context, broken, *axis), std::string(mutation.file), ": not noticed with ",
+    const int end = end_of([&] { return agrees(open_fenced(), broken, *axis); });
+    CHECK_MESSAGE((end == kIsFalse || end < 0), std::string(mutation.file), ": not noticed with ",
                   std::string(mutation.format), ": ", std::string(mutation.from), " -> ", std::string(mutation.to));
   }
 }
