@@ -48,7 +48,7 @@ enum class Ties {
   zero,  // towards zero, as in ggml
   lower  // to the lower of two values, as in vLLM's ultraquant
 };
-// has_negative_zero: small negative values get code 8; else they get code 0.
+// has_negative_zero: small negative values get code 8, as -0 does in hardware; else they get code 0.
 MinifloatBook e2m1_book(Ties ties, bool has_negative_zero);
 
 }  // namespace kvjit

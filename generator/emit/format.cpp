@@ -25,7 +25,7 @@ bool has_factor(const Scale& s) { return s.rule == ScaleRule::norm && s.factor >
 bool is_split(const Field& field) { return field.split > 0 && (field.bits != 4 || field.order != 0); }
 // Whether the encoder names something of templates/formats/scale_searches.cuh.
 bool has_rare_scale(const Scale& s) {
-  return s.factor > 0 || s.epsilon > 0 || s.is_searched() || s.refine == Refine::weighted_or_found ||
+  return s.factor > 0 || s.epsilon > 0 || s.zero_norm > 0 || s.is_searched() || s.refine == Refine::weighted_or_found ||
          s.refine == Refine::unbiased;
 }
 
@@ -99,7 +99,7 @@ void write_codes(Writer& w, const Format& f, const Places& places, int index, co
     w.line("  KV_DEVICE static float bound(int i) {{ return k{}Bounds[i]; }}", type);
     w.line("  KV_DEVICE static u32 cell_code(int cell) {{ return {}; }}\n}};",
            s.cell_codes.empty() ? "u32(cell)" : fmt::format("k{}Cells[cell]", type));
-    w.line("using {} = TableCodes<{}Data>;\n", type, type);
+    w.line("using {} = {}<{}Data>;\n", type, s.has_negative_zero ? "SignedZeroCodes" : "TableCodes", type);
     return;
   }
   constexpr const char* kRoundings[] = {"", "HalfUp", "HalfAway", "HalfEven"};
@@ -269,6 +269,7 @@ void write_encoder(Writer& w, const Format& f, const std::string& format, const 
   const char* const rule = is_amax && s.factor > 0 ? "AmaxTimes"
                            : s.over_tensor         ? "AmaxSearch<true>"
                            : s.is_searched()       ? "AmaxSearch<false>"
+                           : s.zero_norm > 0       ? "AmaxOfNorm"
                                                    : kRules[int(s.rule)];
   const char* const division = s.is_searched()             ? "Over"
                                : f.has_zero_point()        ? "FromZeroPoint"
@@ -282,6 +283,7 @@ void write_encoder(Writer& w, const Format& f, const std::string& format, const 
     w.line("  static constexpr float {} = {};", f.has_zero_point() ? "kLeastStep" : "kLeast", real(s.least));
   if (s.factor > 0) w.line("  static constexpr float kFactor = {};", real(s.factor));
   if (s.epsilon > 0) w.line("  static constexpr float kEpsilon = {};", real(s.epsilon));
+  if (s.zero_norm > 0) w.line("  static constexpr float kZeroNorm = {};", real(s.zero_norm));
   if (s.is_searched()) {
     w.line("  static constexpr int kTries = {};  // divisors behind kDivisor", s.search.size());
     w.line("  KV_DEVICE static constexpr float other_divisor([[maybe_unused]] int i) {{");

@@ -53,13 +53,14 @@ struct Section {
   bool twos_complement = false;  // the stored bits are code - 2^(bits-1) as a signed integer (q8_0)
   // table: the value of each code in units of the scale, as float32 numbers. vector: the radii.
   std::vector<double> values;
-  bool is_grid = false;          // table: code = round-half-even(v * h + h), h = max_code / 2; there are no bounds
+  bool is_grid = false;  // table: code = round-half-even(v * h + h), h = max_code / 2; there are no bounds
   // table: between cells, ascending, as float32; v == bound is in the upper cell. vector: the least length of each
   // radius but the first, in units of the scale.
   std::vector<double> bounds;
-  std::vector<int> cell_codes;   // table: the code of each cell where codes do not ascend (E2M1); empty: they ascend
-  int offset = 0;                // uniform: the code that means 0
-  int max_code = 0;              // the largest code that is produced
+  std::vector<int> cell_codes;     // table: the code of each cell where codes do not ascend (E2M1); empty: they ascend
+  bool has_negative_zero = false;  // table: -0, and what is rounded to it, has a code of its own (E2M1)
+  int offset = 0;                  // uniform: the code that means 0
+  int max_code = 0;                // the largest code that is produced
   Rounding rounding = Rounding::bounds;
 
   bool is_bias15() const { return kind == CodeKind::plain && element == Element::e4m3b15; }
@@ -134,9 +135,10 @@ struct Scale {
   bool per_head = false;   // tensor, over_tensor: times the caller's number for the KV head, which is in device memory
   double epsilon = 0;      // norm: codes are those of x / (|x| + epsilon), for tiny x too
   double least = 0;        // d is at least this
+  double zero_norm = 0;    // amax: a span whose norm is at most this counts as zeros (normalising writers)
   bool by_stored = false;  // codes are chosen with d as it is stored
   bool renormalise = false;  // decoding divides by |C|_2, so the block is as long as the scale says
-  // Whether d is found as a product of reciprocals, and values of a span whose d is 0 keep their signs.
+  // Whether d is found as a product of reciprocals.
   bool is_searched() const { return over_tensor || !search.empty(); }
 };
 

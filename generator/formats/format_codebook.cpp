@@ -40,11 +40,10 @@ void FormatReader::codebook(schema::Table& book, Section& section) {
                                 {Rule::grid, "grid"}});
   if (rule == Rule::e2m1) {
     Ties ties = Ties::even;
-    bool has_negative_zero = false;
     book.read("ties", ties, schema::Names<Ties>{{Ties::even, "even"}, {Ties::zero, "zero"}, {Ties::lower, "lower"}});
-    book.read("negative_zero", has_negative_zero);
+    book.read("negative_zero", section.has_negative_zero);
     if (section.bits != 4) book.complain(book.where("rule"), "E2M1 has codes of 4 bits");
-    MinifloatBook book = e2m1_book(ties, has_negative_zero);
+    MinifloatBook book = e2m1_book(ties, section.has_negative_zero);
     section.values = book.values, section.bounds = book.bounds, section.cell_codes = book.cell_codes;
     return;
   }

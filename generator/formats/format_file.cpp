@@ -157,6 +157,7 @@ void FormatReader::scale(schema::Table& scale) {
   s.group = size(scale, "group", f_.block);
   s.span = size(scale, "span", s.group);
   scale.read("least", s.least);
+  scale.read("zero_norm", s.zero_norm);
   scale.read("by_stored", s.by_stored);
   scale.read("renormalise", s.renormalise);
   if (s.rule != ScaleRule::norm && s.rule != ScaleRule::tensor) {
@@ -244,6 +245,8 @@ void FormatReader::check_amax_keys(schema::Table& scale) {
   if (s.over_tensor && is_refined) scale.complain(scale.where("over"), "a scale over scales is not refined");
   if (scale.find("epsilon") && (s.rule != ScaleRule::norm || s.epsilon <= 0))
     scale.complain(scale.where("epsilon"), "'epsilon' is above 0 and is added to a norm");
+  if (scale.find("zero_norm") && (s.rule != ScaleRule::amax || s.is_searched() || s.factor > 0 || s.zero_norm <= 0))
+    scale.complain(scale.where("zero_norm"), "'zero_norm' is above 0 and belongs to rule = \"amax\" with a divisor");
   const bool is_rounded_up = s.rounding == ScaleRounding::up && (s.type == ScaleType::e4m3 || s.type == ScaleType::f32);
   if (s.rounding != ScaleRounding::usual && s.type != ScaleType::e8m0 && !is_rounded_up)
     scale.complain(scale.where("rounding"),

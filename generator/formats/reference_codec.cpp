@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <limits>
 
 #include "generator/formats/codebook.hpp"
 #include "generator/formats/e8.hpp"
@@ -144,6 +145,11 @@ double level(const Section& s, unsigned code) {
 unsigned code_of_cell(const Section& s, int cell) {
   return unsigned(s.cell_codes.empty() ? cell : s.cell_codes[std::size_t(cell)]);
 }
+// The code of v in a codebook. A codebook with a negative zero has a bound at 0, and -0 is below it.
+unsigned code_of_value(const Section& s, double v) {
+  if (s.has_negative_zero && v == 0 && std::signbit(v)) v = -std::numeric_limits<double>::denorm_min();
+  return code_of_cell(s, code_of(v, s.bounds));
+}
 
 // The section of a channel of a block, and the number of its code there.
 struct Place {
@@ -270,7 +276,7 @@ void encode_norm(const Format& f, const double* y, Span& span) {
   for (std::size_t i = 0; i < span.codes.size(); ++i) {
     const Section& s = section_of(f, span, i);
     unit[i] = float(y[i] * inverse);
-    if (!s.is_trellis()) span.codes[i] = code_of_cell(s, code_of(y[i] * inverse, s.bounds));
+    if (!s.is_trellis()) span.codes[i] = code_of_value(s, y[i] * inverse);
   }
   if (f.codes().is_trellis()) span.codes = Trellis(f.codes()).path(unit);
   const double code_norm = std::sqrt(levels_square(f, span));
@@ -308,10 +314,10 @@ unsigned amax_code(const Format& f, const Section& s, float x, float d, float in
     return !(code > 0) ? 0 : unsigned(std::min(code, float(s.max_code)));
   }
   if (s.kind == CodeKind::table) {
-    if (rule.division != Division::product) return code_of_cell(s, code_of(v, s.bounds));
+    if (rule.division != Division::product) return code_of_value(s, v);
     int cell = 0;
     while (cell < int(s.bounds.size()) && float(s.bounds[std::size_t(cell)]) * d <= x && d != 0) ++cell;
-    return code_of_cell(s, d == 0 ? code_of(0, s.bounds) : cell);
+    return d == 0 ? code_of_value(s, 0) : code_of_cell(s, cell);
   }
   const int low_code = s.rounding == Rounding::half_up ? 0 : std::max(0, 2 * s.offset - s.max_code);
   const float code = s.rounding == Rounding::half_up     ? std::trunc(v + (float(s.offset) + 0.5f))
@@ -361,11 +367,9 @@ float amax_codes(const Format& f, const double* exact, const Extent& extent, flo
   if (rule.by_stored) d = scale_of_bits(rule.type, scale_bits(rule, d));
   span.stored = d;
   if (rule.over_tensor) d *= tensor_scale;
-  // Where a scale is rounded to 0, writers of scales over scales keep the signs of values.
-  const float inverse_of_zero = rule.is_searched() ? 0x1p-126f : 0.0f;
   const float inverse = rule.division == Division::ratio ? (extent.amax > 1e-12f ? divisor / extent.amax : 1.0f)
                         : d != 0                         ? 1.0f / d
-                                                         : inverse_of_zero;
+                                                         : 0.0f;  // its products with values keep their signs
   if (f.codes().is_vector()) return vector_codes(f.codes(), {exact, exact + span.codes.size()}, d, span.codes), 0;
   float error = 0;
   for (std::size_t i = 0; i < span.codes.size(); ++i) {
@@ -389,6 +393,11 @@ void encode_amax(const Format& f, const double* exact, float tensor_scale, Span&
   for (const float v : y) {
     if (extent.amax < std::fabs(v)) extent.amax = std::fabs(v), extent.signed_max = v;
     extent.low = std::min(extent.low, v), extent.high = std::max(extent.high, v);
+  }
+  if (rule.zero_norm > 0) {
+    double squares = 0;
+    for (const float v : y) squares += double(v) * v;
+    if (std::sqrt(squares) <= rule.zero_norm) extent.amax = 0;
   }
   float least_error = amax_codes(f, exact, extent, float(rule.divisor), tensor_scale, span);
   for (const double divisor : rule.search) {

@@ -5,7 +5,8 @@
 //   PlainCodes      the codes are numbers themselves. Number: an element type of formats/minifloat.cuh; kAt: their
 //                   place in the block, in bytes
 //   UniformCodes    value = code - kOffset; codes are within kLeast .. kMost. Rounding: HalfUp or HalfAway
-//   TableCodes      a codebook. value(code); kBounds bounds between cells, bound(i), ascending; cell_code(cell)
+//   TableCodes      a codebook. value(code); kBounds bounds between cells, bound(i), ascending; cell_code(cell).
+//                   SignedZeroCodes: one in which -0 has a code of its own
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "formats/fields.cuh"
@@ -72,6 +73,14 @@ struct TableCodes : Data {
     for (int step = kFirstStep; step > 0; step >>= 1)
       if (cell + step <= Data::kBounds && reaches(Data::bound(cell + step - 1))) cell += step;
     return Data::cell_code(cell);
+  }
+};
+
+// One of the bounds is 0, which -0 reaches as a number. It is below that bound as hardware converts it.
+template <class Data>
+struct SignedZeroCodes : TableCodes<Data> {
+  KV_DEVICE static u32 code(float v) {
+    return TableCodes<Data>::code(bits_of(v) == 0x80000000u ? float_of(0x80000001u) : v);
   }
 };
 

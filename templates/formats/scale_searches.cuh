@@ -18,6 +18,22 @@ struct AmaxTimes {  // d = max|x| * factor
   }
 };
 
+// d = max|x| / divisor, and 0 if |x| is at most kZeroNorm: writers that make x a unit vector first take such an x as 0.
+struct AmaxOfNorm {
+  static constexpr bool kIsOfSpan = true;
+  template <class R, int kPerLane>
+  KV_DEVICE static void find(const float (&x)[kPerLane], float tensor_scale, Scales<kPerLane>& s) {
+    float norm[kPerLane];
+    Norm::find<R>(x, tensor_scale, s);
+    KV_UNROLL
+    for (int e = 0; e < kPerLane; ++e) norm[e] = s.d[e];
+    Amax::find<R>(x, tensor_scale, s);
+    KV_UNROLL
+    for (int e = 0; e < kPerLane; ++e)
+      if (norm[e] <= R::kZeroNorm) s.d[e] = 0.f;
+  }
+};
+
 // d = (1 / over) * (max|x| * (1 / divisor)), where values are code * d * over: `over` is the caller's number for the
 // whole tensor if kIsOver, else 1. Of several divisors the one with the least squared error is taken, the first of
 // equals. The division Over then finds d * over in Scales::largest.
@@ -65,10 +81,10 @@ struct Times {  // a refined scale, times a factor
   }
 };
 
-struct Over : Reciprocal {  // x * (1 / (d * over)); where a scale is rounded to 0, codes keep the signs of values
+struct Over : Reciprocal {  // x * (1 / (d * over))
   template <class R>
   KV_DEVICE static float factor(float, float unit) {
-    return unit != 0.f ? div_rn(1.f, unit) : 0x1p-126f;
+    return Reciprocal::factor<R>(unit, 0.f);
   }
 };
 

@@ -105,7 +105,7 @@ struct Norm {  // d = |x|
 
 // ---- divisions: the code of x in units of d. factor(): what the values of a span have in common, computed once ----
 
-struct Reciprocal {  // x * (1 / d)
+struct Reciprocal {  // x * (1 / d); where d is 0, a zero with the sign of x
   template <class R>
   KV_DEVICE static float factor(float d, float) {
     return d != 0.f ? div_rn(1.f, d) : 0.f;

@@ -70,6 +70,7 @@ const std::map<std::string, std::string>& key_descriptions() {
       {"format.scale.group", "Values that share a stored scale; default: the block."},
       {"format.scale.span", "Values that the scale is computed from; default: the group."},
       {"format.scale.least", "The scale is at least this."},
+      {"format.scale.zero_norm", "A span whose length is at most this is stored as one of zeros."},
       {"format.scale.rounding", "How E8M0 and E4M3 scales are rounded, if not as usual."},
       {"format.scale.factor",
        "amax: the scale is the largest magnitude times this. Norms: the stored scale is multiplied by this."},

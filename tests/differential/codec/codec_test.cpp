@@ -35,8 +35,11 @@ Problem problem_of(const Format& k, const Format& v, int head_dim, Layout layout
 }
 
 // Returns rows with heavy tails; the first ones are replaced by rows on which scale rules differ: zeros, equal values,
-// equal magnitudes, tiny values, a single spike, large values, the golden input, negative zeros.
-std::vector<float> rows_of(int side, int head_dim) {
+// equal magnitudes, tiny values, a single spike, large values, the golden input, negative zeros; rows whose scales round
+// to 0; where -0 has a code, zeros of both signs and small values beside one that sets the scale. Squares of float32
+// numbers below 1e-19 are inexact, so smaller rows are for formats without squares.
+std::vector<float> rows_of(const Format& f, int side, int head_dim) {
+  const bool has_squares = f.scale.rule == ScaleRule::norm || f.scale.refine != Refine::none || f.scale.is_searched();
   Rng rng(std::uint64_t(side) + 5);
   std::vector<float> x = heavy_tailed_rows(rng, kKvHeads * kTokens, head_dim);
   const auto row = [&](int r) { return std::span(x).subspan(std::size_t(r * head_dim), std::size_t(head_dim)); };
@@ -49,6 +52,16 @@ std::vector<float> rows_of(int side, int head_dim) {
   for (float& v : row(6)) v *= 100;
   for (int i = 0; i < head_dim; ++i) row(7)[std::size_t(i)] = golden_input(head_dim)[std::size_t(i)];
   for (float& v : row(8)) v = -0.f;
+  int next = 16;
+  for (const int exponent : {3, 4, 6, 8, 9, 10, 11, 13, 16, 20, 30})
+    if (!has_squares || exponent < 19)
+      for (float& v : row(next++)) v = float(v * std::pow(10., -exponent));
+  for (const float largest : {0.f, 1e-4f, -3.f, 200.f}) {
+    if (!f.codes().has_negative_zero) break;
+    const float small[] = {0.f, -0.f, 1e-9f, -1e-9f, 1e-15f, -1e-15f};
+    for (int i = 0; i < head_dim; ++i) row(next)[std::size_t(i)] = small[i % 6];
+    row(next++)[9] = largest;
+  }
   return x;
 }
 
@@ -118,7 +131,7 @@ void check_side(HarnessedFormat& t, int side, bool is_exact, const std::string& 
   const Format& f = side == 0 ? t.problem.k : t.problem.v;
   const int dim = t.problem.head_dim;
   const RowScales scales = t.harness.row_scales(side);
-  const std::vector<float> x = rows_of(side, dim);
+  const std::vector<float> x = rows_of(f, side, dim);
   for (const Element type : {Element::f32, Element::f16, Element::bf16}) {
     const std::vector<float> rounded = rounded_to(type, x);
     must(t.harness.quantize(side, rounded, type));
@@ -143,7 +156,7 @@ void check_attention(HarnessedFormat& t, const std::string& name) {
   std::vector<double> decoded[2];
   for (const int side : {0, 1}) {
     const Format& f = side == 0 ? p.k : p.v;
-    std::vector<float> x = rows_of(side, dim);
+    std::vector<float> x = rows_of(f, side, dim);
     for (float& v : x) v *= 0.05f;  // so that several tokens have a weight in the softmax
     const auto rows = encode_rows(f, x, dim, t.harness.row_scales(side));
     must(t.harness.set_rows(side, rows));
@@ -252,7 +265,7 @@ TEST_CASE("NaN, infinities and values beyond the scale's type") {
     const Format f = axis_format(axis, dim);
     const Layout layout = f.has_head_scales() ? Layout::rows : Layout::planar;
     HarnessedFormat t = make_harness(context, problem_of(f, f, dim, layout, context->backend()->info().arch));
-    std::vector<float> x = rows_of(0, dim);
+    std::vector<float> x = rows_of(f, 0, dim);
     const auto at = [&](int row, int i) -> float& { return x[std::size_t(row * dim + i)]; };
     at(10, 5) = at(11, 0) = at(12, dim - 1) = NAN;
     at(13, 3) = INFINITY;
@@ -287,6 +300,7 @@ constexpr Mutation kMutations[] = {
     {"int4_minimum", "formats/stored_row.cuh", "level * scale + minimum", "level * scale"},
     {"e2m1_four_scales", "formats/stored_row.cuh", "i % F::kBlock / F::kGroup", "0"},
     {"e2m1_four_scales", "formats/codes.cuh", "mul_rn(bound, d) <= v", "mul_rn(bound, d) < v"},
+    {"e2m1_over_heads", "formats/codes.cuh", "? float_of(0x80000001u) : v", "? v : v"},
     {"weighted_table", "formats/scales.cuh", "mul_rn(mul_rn(x[e], x[e]), c[e])", "mul_rn(x[e], c[e])"},
     {"int7_quotient_bf16", "formats/encode.cuh", "if constexpr (R::kByStored)", "if constexpr (false)"},
     {"constant_mask", "formats/stored_row.cuh", "is_outlier ? outliers : channel - outliers",
@@ -333,7 +347,7 @@ bool agrees(const std::shared_ptr<Context>& context, const Registry& mutated, co
   if (f.has_tensor_scale())
     for (const int side : {0, 1}) harness.set_tensor_scale(side, kTensorScale[side]);
   must(harness.vary_head_scales());
-  const std::vector<float> x = rows_of(0, dim);
+  const std::vector<float> x = rows_of(f, 0, dim);
   must(harness.quantize(0, x));
   const auto got = must(harness.rows(0)), want = encode_rows(f, x, dim, harness.row_scales(0));
   long long differs = 0;

@@ -174,6 +174,10 @@ TEST_CASE("scales: keys that belong to one rule, and roundings that belong to on
   CHECK(refusal("vllm_k4_nc", "epsilon = 1e-8", "over = \"tensor\"") == "'over' belongs to rule = \"amax\"");
   CHECK(refusal("q8_0", "divisor = 127", "divisor = 127\nepsilon = 1e-8") ==
         "'epsilon' is above 0 and is added to a norm");
+  const std::string zero_norm = "'zero_norm' is above 0 and belongs to rule = \"amax\" with a divisor";
+  CHECK(refusal("buun_turbo8", "zero_norm = 1e-10", "zero_norm = -1") == zero_norm);
+  CHECK(refusal("vllm_k4_nc", "epsilon = 1e-8", "zero_norm = 1e-8") == zero_norm);
+  CHECK(refusal(name, "search = [6, 4]", "search = [6, 4]\nzero_norm = 1e-10") == zero_norm);
 }
 
 TEST_CASE("zero points, transforms without a norm, grids") {
@@ -187,7 +191,7 @@ TEST_CASE("zero points, transforms without a norm, grids") {
   CHECK(refusal(name, "wht_vllm_int4", "dense_517c") == "rotation 'dense_517c' has no norm that could be left out");
   CHECK(refusal("ninfer_rk4", "size = 64", "size = 64, normalise = false") ==
         "'normalise = false' belongs to [scale] rule = \"zero_point\"");
-  CHECK(refusal("buun_turbo8", "rule = \"amax\"", "rule = \"signed_max\"") ==
+  CHECK(refusal("buun_turbo8", "rule = \"amax\"\ndivisor = 1\nzero_norm = 1e-10", "rule = \"signed_max\"\ndivisor = 1") ==
         "a grid from -1 to 1 is in units of the largest magnitude: [scale] rule = \"amax\"");
   CHECK(refusal("kv3", "nibbles = true", "nibbles = false") == "'nibbles_from' belongs to 'nibbles = true'");
 }

@@ -179,6 +179,35 @@ TEST_CASE("zero rows decode to zero; their bytes are those of the published writ
   CHECK(encoded("atlas_nvfp4", zeros(128)) == std::string(144, '0'));
 }
 
+// What published writers do with rows that are smaller than what scales hold. Hardware converts -0 to a code of its
+// own, and so do the formats of writers that leave the conversion to it.
+TEST_CASE("rows whose scale rounds to 0: codes keep the signs of values, or are those of zeros") {
+  for (const float tiny : {1e-3f, 1e-8f, 1e-20f, 1e-38f, 1e-44f, 0.f}) {
+    CAPTURE(tiny);
+    std::vector<float> x(128, tiny);
+    for (std::size_t i = 1; i < x.size(); i += 2) x[i] = -tiny;
+    CHECK(encoded("atlas_nvfp4", std::vector<float>(x.begin(), x.begin() + 16)) == "808080808080808000");
+    for (const char* name : {"vllm_nvfp4", "vllm_nvfp4_4over6"}) {
+      const Format f = test::must(registry().format_for(name, 128, {}));
+      for (const float over : {1.f, 0.5f}) {
+        const std::string stored = test::hex_of(encode_row(f, x, over));
+        std::string codes;
+        for (int i = 0; i < 64; ++i) codes += "80";
+        CHECK(stored == codes + std::string(16, '0'));
+      }
+    }
+  }
+  // Beside a value that sets the scale, whatever is rounded to zero keeps its sign, -0 itself too.
+  std::vector<float> x = {6, -0.f, 0.f, -1e-30f, 1e-30f, -1e-44f, 0.2f, -0.2f, 0, -0.f, 0, -0.f, 0, -0.f, 0, -0.f};
+  CHECK(encoded("atlas_nvfp4", x) == "878080808080808038");
+  // The source of buun_turbo8 makes a unit vector of the block first, and takes one of norm 1e-10 or less as 0.
+  std::string middle;
+  for (int i = 0; i < 128; ++i) middle += "80";
+  for (const float tiny : {1e-30f, 8e-12f, 1e-44f, 0.f})
+    CHECK(encoded("buun_turbo8", std::vector<float>(128, tiny)) == "0000" + middle);
+  CHECK(encoded("buun_turbo8", std::vector<float>(128, 1e-11f)) != "0000" + middle);
+}
+
 TEST_CASE("ties: the first of equal magnitudes gives the scale; halves round up (q4_0) or away from zero (q8_0)") {
   std::vector<float> x(32, 0.0f);
   x[3] = 8.0f, x[4] = -8.0f;
