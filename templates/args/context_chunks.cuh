@@ -23,9 +23,8 @@ struct ContextChunkAttentionArgs : AttentionArgs {
 };
 
 // Arguments of kernels over sequences that have lengths (formats/stored_lengths.cuh): dequantize as the first pass,
-// which reads no token behind the end of its sequence, and with pages none of those that no query sees; and quantize of
-// a call's new tokens, which are the last ones of each sequence. Without lengths all sequences have the tokens of the
-// call.
+// which reads no token after the end of its sequence and none that no query sees; and quantize of a call's new tokens,
+// which are the last ones of each sequence. Without lengths all sequences have the tokens of the call.
 struct BoundedCodecArgs : PagedCodecArgs {
   const int* lengths;  // tokens of each sequence, in device memory, or null
   int most;            // tokens of a sequence, at most; a greater length counts as this
@@ -33,7 +32,7 @@ struct BoundedCodecArgs : PagedCodecArgs {
   // waits for it at its end, not at its start, and both run at the same time. All before the two has ended by then: the
   // previous kernel lets this one start only behind its own wait.
   int waits_at_end;
-  SeenArgs seen;  // read by kernels over pages of programs whose queries may leave tokens unseen
+  SeenArgs seen;  // read by kernels of programs whose queries may leave tokens unseen
 };
 
 }  // namespace kv

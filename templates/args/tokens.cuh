@@ -9,4 +9,8 @@ struct TokenRange {
       end;    // the token after the last; first if there is none
 };
 
+// Which tokens rows see (features/token_range.cuh): by rules that may leave tokens unseen by all rows of a call.
+template <class Range>
+concept LeavesTokens = Range::kCutsTiles;
+
 }  // namespace kv

@@ -5,7 +5,7 @@
 //
 // A format F with lengths of the generator has Rows (the format without lengths), kSideAt (bytes from the start of a
 // call's arguments to the side), scratch_row() (the scratch row), and kEndsAtLengths (dequantize) or kAppends
-// (quantize). With kReadsSeen, dequantize also leaves out tokens that no query of the call sees: their pages may be
+// (quantize). With kReadsSeen, dequantize also leaves out tokens that no query of the call sees: their memory may be
 // freed.
 // SPDX-License-Identifier: MIT
 #pragma once

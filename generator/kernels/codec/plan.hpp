@@ -26,7 +26,7 @@ struct CodecPlan {
   std::string slots = {};  // kernels by slots: the type of a slot; "": tokens are numbered from a first one on
   // Sequences have lengths in device memory (templates/formats/stored_lengths.cuh).
   bool has_lengths = false;
-  bool reads_seen = false;  // with lengths and pages: tokens that no query sees are not read
+  bool reads_seen = false;  // with lengths: tokens that no query sees are not read
   std::string layout() const {
     return layout_name(is_planar, page_tokens) + (slots.empty() ? "" : "." + slots) + (has_lengths ? ".lengths" : "") +
            (reads_seen ? ".seen" : "") + (checks ? ".checked" : "");

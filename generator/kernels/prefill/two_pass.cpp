@@ -49,7 +49,7 @@ FirstPass first_pass(const FamilyInput& input, int side) {
   const Problem& problem = input.problem;
   CodecPlan codec = side_plan(problem, side);
   codec.has_lengths = true;
-  codec.reads_seen = problem.page_tokens > 0 && problem.features.leaves_unseen(problem.causal);
+  codec.reads_seen = problem.features.leaves_unseen(problem.causal);
   const Format& format = codec.format;
   const BulkCall call{false, Element::f16};
   Decision decision;

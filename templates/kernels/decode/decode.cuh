@@ -194,7 +194,8 @@ KV_DEVICE void attend_split(const Args& args, TileScheduler& scheduler, KvSplit&
   KvTileLoader<Plan, K> k(args.k, split, tile);
   KvTileLoader<Plan, V> v(args.v, split, tile);
   const int last = int(hide_from_optimizer(split.last));
-  const int whole = int(hide_from_optimizer(k.is_aligned && v.is_aligned ? u32(split.length) / kTile : 0));
+  const int readable = split.template readable<Plan>();
+  const int whole = int(hide_from_optimizer(k.is_aligned && v.is_aligned ? u32(readable) / kTile : 0));
   // A team stages all tiles of its last round, those behind the split's end too, because the output is summed over all
   // tiles of the team without a check of which exist.
   const int staged_end =
@@ -206,7 +207,7 @@ KV_DEVICE void attend_split(const Args& args, TileScheduler& scheduler, KvSplit&
         k.template stage<true>(to, kTile);
         v.template stage<true>(to + K::kStageBytes, kTile);
       } else {
-        const int valid = clamp_to(split.length - tile * kTile, kTile);
+        const int valid = clamp_to(readable - tile * kTile, kTile);
         k.template stage<false>(to, valid);
         v.template stage<false>(to + K::kStageBytes, valid);
       }
@@ -274,7 +275,8 @@ KV_DEVICE void prefetch_side(const CacheSide& side, const KvSplit& split) {
   if constexpr (Side::kIsPlanar) {
     const int first = split.first * Plan::kTile,
               last = (split.last < split.first + kMost ? split.last : split.first + kMost) * Plan::kTile;
-    const int bytes = ((last < split.length ? last : split.length) - first) * Side::kRowBytes;
+    const int readable = split.template readable<Plan>();
+    const int bytes = ((last < readable ? last : readable) - first) * Side::kRowBytes;
     const u8* const codes = side.codes + split.sequence * side.codes_sequence_stride +
                             QueryChunk<Plan>(split.head).head * side.codes_head_stride + i64(first) * Side::kRowBytes;
     KV_NO_UNROLL

@@ -11,26 +11,21 @@
 
 namespace kv {
 
-// Plans whose queries may leave pages unseen. The others see all tokens of a sequence.
-template <class Plan>
-concept LeavesPages = Plan::Feature::Range::kCutsTiles;
-
 template <class Plan, Paged Side>
 struct KvTileLoader<Plan, Side> {
   static constexpr int kTile = Plan::kTile, kWarps = Plan::kWarps;
   const u8* first_row;  // first row of page 0: rows have the same offset from their 16-byte chunk in every page
   i64 token_stride;     // bytes from row to row
-  bool is_aligned;      // may whole tiles take the straight-line copies? If no token is seen, no tile is whole.
+  bool is_aligned;      // may whole tiles take the straight-line copies?
 
   KV_DEVICE KvTileLoader(const CacheSide& side, const KvSplit& split, int tile)
       : first_row(pin_register(side.codes + QueryChunk<Plan>(split.head).head * side.codes_head_stride)),
         token_stride(side.codes_token_stride),
-        is_aligned((!LeavesPages<Plan> || split.seen.end > split.seen.first) &&
-                   (Side::kIsPlanar || kv::is_aligned<Side>(first_row, token_stride | side.codes_sequence_stride))),
+        is_aligned(Side::kIsPlanar || kv::is_aligned<Side>(first_row, token_stride | side.codes_sequence_stride)),
         side_(side),
         scales_(pin_register(side.scales + QueryChunk<Plan>(split.head).head * side.scales_head_stride)),
         pages_(table_of<Side>(side).pages + split.sequence * table_of<Side>(side).row_stride),
-        first_page_(LeavesPages<Plan> ? split.seen.first / Side::kPageTokens : 0),
+        first_page_(MaySeeNothing<Plan> ? split.seen.first / Side::kPageTokens : 0),
         last_page_(split.seen.end > split.seen.first ? (split.seen.end - 1) / Side::kPageTokens : 0),
         used_(split.seen.end > split.seen.first ? -1 : 0),
         tile_(tile) {
@@ -40,7 +35,6 @@ struct KvTileLoader<Plan, Side> {
   template <bool kIsWhole>
   KV_DEVICE void stage(SharedAddress to, int valid) const {
     const int place = tile_ % kTilesOfPage * kTile;
-    if constexpr (LeavesPages<Plan> && !kIsWhole) valid &= used_;
     KV_UNROLL
     for (int i = 0; i < kPages; ++i) {
       const u8* const codes = first_row + page_[i] * side_.codes_sequence_stride + place * token_stride;
@@ -65,7 +59,7 @@ struct KvTileLoader<Plan, Side> {
     KV_UNROLL
     for (int i = 0; i < kPages; ++i) {
       int at = least(tile_ / kTilesOfPage * kPages + i, last_page_);
-      if (LeavesPages<Plan> && at < first_page_) at = first_page_;
+      if (MaySeeNothing<Plan> && at < first_page_) at = first_page_;
       page_[i] = pages_[at] & used_;
     }
   }

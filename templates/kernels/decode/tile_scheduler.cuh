@@ -23,6 +23,10 @@
 
 namespace kv {
 
+// Plans whose queries may see no token of a sequence. Plans without features have no rule of which tokens are seen.
+template <class Plan>
+concept MaySeeNothing = LeavesTokens<typename Plan::Feature::Range>;
+
 // KV split: tiles [first, last) of one batch-head, which one block attends to.
 struct KvSplit {
   int sequence,     // index of the sequence
@@ -34,6 +38,11 @@ struct KvSplit {
       splits;       // splits of the batch-head, one a block from first_block on
   u32 linear_end;   // number of the tile behind the split among all tiles; padding counts
   KV_DEVICE bool is_unsplit() const { return splits == 1; }
+  // Tokens whose memory may be read: none of a sequence of which no query sees a token. Its one tile is masked.
+  template <class Plan>
+  KV_DEVICE int readable() const {
+    return MaySeeNothing<Plan> && seen.end <= seen.first ? 0 : length;
+  }
 };
 
 // The tokens of a sequence that are scheduled. AllTokens: all of them; SeenRange (features/token_range.cuh): those that

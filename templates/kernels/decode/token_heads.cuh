@@ -194,7 +194,7 @@ class TokenRing {
     constexpr int kTokens = kTile / 8 * Side::kCopyEighths, kCopies = 8 / Side::kCopyEighths,
                   kBytes = token_bytes<Side>();
     if (tile >= split_.last) return;
-    const int valid = clamp_to(split_.length - tile * kTile, kTile), first = lane() * kTokens;
+    const int valid = clamp_to(split_.template readable<Plan>() - tile * kTile, kTile), first = lane() * kTokens;
     const int tokens = clamp_to(valid - first, kTokens);
     const u8* const from =
         side.codes + split_.sequence * side.codes_sequence_stride + (i64(tile) * kTile + first) * kBytes;

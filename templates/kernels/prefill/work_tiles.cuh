@@ -96,9 +96,6 @@ KV_DEVICE PlainRange<Plan> range_of(const Args&) {
   return {};
 }
 
-// Ranges that may leave tokens unseen by all rows of a call.
-template <class Range>
-concept LeavesTokens = Range::kCutsTiles;
 // The tokens of a sequence that the rows of a work tile see. Where every token is seen by some row of the call: all.
 template <class Plan, class Range>
 KV_DEVICE TokenRange seen_by_rows(const Range& range, const WorkTile& work) {

@@ -52,8 +52,8 @@ struct Mutation {
 constexpr Mutation kMutations[] = {
     {"kernels/decode/paged.cuh", "least(tile_ / kTilesOfPage * kPages + i, last_page_)",
      "(tile_ / kTilesOfPage * kPages + i)", 0},
-    {"kernels/decode/decode.cuh", "clamp_to(split.length - tile * kTile, kTile)", "kTile", 3},
-    {"kernels/decode/token_heads.cuh", "clamp_to(split_.length - tile * kTile, kTile)", "kTile", 5}};
+    {"kernels/decode/decode.cuh", "clamp_to(readable - tile * kTile, kTile)", "kTile", 3},
+    {"kernels/decode/token_heads.cuh", "clamp_to(split_.template readable<Plan>() - tile * kTile, kTile)", "kTile", 5}};
 
 TEST_CASE("fences: a kernel that reads behind them is noticed") {
   const auto context = open_fenced();

@@ -113,13 +113,12 @@ struct Mutation {
 // Mutations: entries before the first page that is seen, and after the last one; sequences of which no token is seen;
 // sequences of fewer queries than the plan has.
 constexpr Mutation kMutations[] = {
-    {"kernels/decode/paged.cuh", "LeavesPages<Plan> && at < first_page_", "false", 1},
+    {"kernels/decode/paged.cuh", "at < first_page_", "false", 1},
     {"kernels/decode/paged.cuh", "(split.seen.end - 1) / Side::kPageTokens", "(split.length - 1) / Side::kPageTokens",
      5},
     {"kernels/decode/paged.cuh", "(split.seen.end - 1) / Side::kPageTokens", "(split.length - 1) / Side::kPageTokens",
      7},
-    {"kernels/decode/paged.cuh", "valid &= used_;", "", 4},
-    {"kernels/decode/paged.cuh", "(!LeavesPages<Plan> || split.seen.end > split.seen.first)", "true", 4},
+    {"kernels/decode/tile_scheduler.cuh", "seen.end <= seen.first ? 0 : length", "false ? 0 : length", 4},
     {"kernels/decode/query_ranges.cuh", "Tokens::kQueries - query_range(varlen, sequence).count", "0", 11},
     {"kernels/reference/reference.cuh", "if (!features.sees(token)) continue;", "", 0, true},
 };
