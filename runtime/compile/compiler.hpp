@@ -38,8 +38,8 @@ std::vector<std::string> nvrtc_options(const Source& source, ArtefactKind kind);
 // The options that every host compiler gets. They need no open compiler.
 std::vector<std::string> host_options();
 
-// Finds the C++ compiler of this machine and runs it by posix_spawn; a host may ignore SIGCHLD. Fails with environment
-// and names the compilers that were searched.
+// Finds the C++ compiler of this machine and runs it by posix_spawn. Fails with environment and names the compilers
+// that were searched, or says that the process ignores SIGCHLD, so that the exit status of the compiler is lost.
 Result<std::shared_ptr<Compiler>> open_host_compiler(const Options& options);
 
 }  // namespace kvjit

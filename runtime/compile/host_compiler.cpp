@@ -86,12 +86,14 @@ Result<Ended> run(const std::vector<std::string>& arguments, const fs::path& fol
   posix_spawn_file_actions_adddup2(&actions, 1, 2);
   posix_spawn_file_actions_addchdir_np(&actions, folder.c_str());
   pid_t child = 0;
-  // This process may ignore SIGPIPE; the compiler has it as a shell would give it.
+  // This process may ignore SIGPIPE and SIGCHLD. The compiler has them as a shell would give them; it needs SIGCHLD to
+  // wait for its own parts.
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
   sigset_t defaults;
   sigemptyset(&defaults);
   sigaddset(&defaults, SIGPIPE);
+  sigaddset(&defaults, SIGCHLD);
   posix_spawnattr_setsigdefault(&attributes, &defaults);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF);
   const int problem = posix_spawn(&child, argv[0], &actions, &attributes, argv.data(), environ);
@@ -107,8 +109,15 @@ Result<Ended> run(const std::vector<std::string>& arguments, const fs::path& fol
     while (waitid(P_PID, static_cast<id_t>(child), &ended, WEXITED | WNOWAIT) != 0 && errno == EINTR) continue;
   }
   int status = 0;
-  while (waitpid(child, &status, 0) < 0)
+  while (waitpid(child, &status, 0) < 0) {
+    if (errno == ECHILD)
+      return fail(
+          Code::environment,
+          fmt::format("the exit status of {} is lost: this process ignores SIGCHLD, or another part of it "
+                      "waits for every child. SIGCHLD must have its default (SIG_DFL) while kernels are compiled",
+                      arguments[0]));
     if (errno != EINTR) return fail(Code::environment, fmt::format("lost {}: {}", arguments[0], std::strerror(errno)));
+  }
   return Ended{WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status), read_text(log, kMostLog)};
 }
 

@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: MIT
 #include <doctest/doctest.h>
 
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <numeric>
@@ -194,4 +195,14 @@ TEST_CASE("memory of the CPU back-end: aligned, poisoned, bounded") {
   CHECK(*(*backend)->allocate(0) == 0);
   CHECK((*backend)->allocate(SIZE_MAX).error().code == Code::environment);
   CHECK_FALSE((*backend)->copy_to_device(0, &byte, 1).has_value());
+}
+
+TEST_CASE("a process that ignores SIGCHLD is told so") {
+  const auto before = std::signal(SIGCHLD, SIG_IGN);
+  const auto opened = kvjit::open_host_compiler({});
+  std::signal(SIGCHLD, before);
+  REQUIRE_FALSE(opened);
+  CHECK(opened.error().code == Code::environment);
+  CHECK(kvjit::render(opened.error()).find("this process ignores SIGCHLD") != std::string::npos);
+  CHECK(kvjit::open_host_compiler({}));
 }
