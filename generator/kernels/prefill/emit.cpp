@@ -52,6 +52,7 @@ Source emit_prefill(const PrefillPlan& plan, const Registry& registry) {
   if (plan.hides_tokens()) w.fragment("kernels/prefill/hidden_values.cuh");
   const bool is_wide = plan.key_range.is_wide || plan.value_range.is_wide;
   if (is_wide) w.fragment("kernels/prefill/exponents.cuh");
+  if (plan.has_query_factors()) w.fragment("kernels/prefill/query_factors.cuh");
   if (plan.varlen) w.fragment("kernels/prefill/varlen.cuh");
   if (plan.over_context_chunks) w.fragment("kernels/prefill/context_chunks.cuh");
   const bool is_paged = plan.page_tokens > 0;
@@ -120,6 +121,7 @@ Source emit_prefill(const PrefillPlan& plan, const Registry& registry) {
     w.line("  static constexpr int kExponentsAt = {};", plan.exponents_at);
     w.line("  template <bool kIsV>\n  using Range = kv::Range<kIsV>;");
   }
+  if (plan.has_query_factors()) w.line("  static constexpr int kQueryFactorsAt = {};", plan.query_factors_at);
   w.line("  using K = KeySide;\n  using V = ValueSide;");
   if (plan.features.any()) w.line("  using Feature = {};", feature_of(plan.features, plan.causal, plan.query_length));
   if (plan.rotates_queries) w.line("  using KeyDomain = kv::KeyDomain;");

@@ -62,12 +62,15 @@ struct PrefillPlan : AttentionShape {
   SidePlan k, v;
   FittingRange key_range, value_range;
   int exponents_at = 0;                         // of tokens, by side and stage
+  int query_factors_at = 0;                     // of the query rows of both consumers
   std::vector<int> key_columns, value_columns;  // where each dimension of a row stands in a row of an operand
   std::vector<Decision> decisions;
   int rows() const { return (shares_rows || alternates ? 1 : 2) * 64 * blocks; }  // of a work tile
   int threads() const { return 32 * producer_warps + 256; }                       // of a block: two warpgroups consume
   ProgramSource::PrefillSplits splits() const;
   bool posts_work() const { return !by_mma; }
+  // Rows of f32 and bf16 may be beyond the range of fp16 (templates/kernels/prefill/query_factors.cuh).
+  bool has_query_factors() const { return q_type != Element::f16; }
   bool hides_tokens() const { return hides_first || hides_last || hides_by_score; }
   int stage_bytes() const { return k.stage_bytes + v.stage_bytes; }  // of one warp
 };

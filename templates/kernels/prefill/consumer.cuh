@@ -195,7 +195,8 @@ KV_DEVICE void consume(const Args& args) {
       auto factors = score_factors<Plan>(n, unit);
       finish_products(s, group);
       TokenExponents<Plan, false>::multiply(s, n);
-      const int row = first_row + b * kBlockRows + warp() % 4 * 16 + g;
+      const int row_of_group = b * kBlockRows + warp() % 4 * 16 + g, row = first_row + row_of_group;
+      QueryFactors<Plan>::multiply(s, q, row_of_group);
       const auto apply_rule = [&] { rule.apply(s, work, row, tile, unit); };
       float sums[2];
       if constexpr (Plan::kTracksMaximum) {
@@ -218,6 +219,7 @@ KV_DEVICE void consume(const Args& args) {
           if (warp_uniform(moves) || are_halves(sums) || rows.raise_reference(s, sums, o[b])) break;
           multiply_keys_by_mma<Plan::kKeyDim / 16>(s, q + b * kQueryBlockBytes<Plan>, Stages::operand(false, n));
           TokenExponents<Plan, false>::multiply(s, n);
+          QueryFactors<Plan>::multiply(s, q, row_of_group);
           factors = score_factors<Plan>(n, unit);
         }
         if (b == kBlocks - 1) Stages::leave(false, n);

@@ -78,6 +78,7 @@ KV_DEVICE void prefill(const Args& args) {
       multiply_keys_by_mma<Plan::kKeyDim / 16>(s, q, k);
       sync_block();
       copy_keys(tile + 1);
+      QueryFactors<Plan>::multiply(s, q, warp() % 4 * 16 + (lane() >> 2));
       rule.apply(s, work, first_row + warp() % 4 * 16 + (lane() >> 2), tile, unit);
       UnitFactor factor{Rule::kChangesScores ? 1.f : unit};
       if (softmax[0].is_passed(s, factor.unit)) softmax[0].move_reference(s, o[0], factor.unit);

@@ -73,6 +73,7 @@ KV_DEVICE void consume_shared_rows(const Args& args) {
       wgmma_wait<0>();
       settle_sums(s);
       Stages::leave(false, n);
+      QueryFactors<Plan>::multiply(s, q, row_of_block);
       rule.apply(s, work, work.first_row + row_of_block, tile, unit);
       UnitFactor factor{kChangesScores ? 1.f : unit};
       float most[2], sums[2];

@@ -51,6 +51,16 @@ KV_DEVICE bool has_element(int e) {
   return kDim % 32 == 0 || e * 32 + lane() < kDim;
 }
 
+// Powers of two by which query rows are divided before they are rounded to fp16. Plans whose queries may be beyond its
+// range have a form in kernels/prefill/query_factors.cuh.
+template <class Plan>
+struct QueryFactors {
+  template <int kPerLane>
+  KV_DEVICE static void fit(float (&)[kPerLane], SharedAddress, int) {}
+  template <int kScores>
+  KV_DEVICE static void multiply(float (&)[kScores], SharedAddress, int) {}
+};
+
 // Stores kAtOnce query rows as halves, rotated if the plan fuses that. x: element e * 32 + lane of each. row: the
 // first of them in the warpgroup.
 template <class Plan, int kAtOnce, int kPerLane>
@@ -59,6 +69,7 @@ KV_DEVICE void store_queries(float (&x)[kAtOnce][kPerLane], const u32 (&column)[
   for (int i = 0; i < kAtOnce; ++i) {
     [[maybe_unused]] float second[kPerLane];
     if constexpr (Plan::kRotatesQueries) to_rotated<typename Plan::KeyDomain>(x[i], second);
+    QueryFactors<Plan>::fit(x[i], to, row + i);
     KV_UNROLL
     for (int e = 0; e < kPerLane; ++e)
       if (has_element<Plan::kQueryStored>(e))

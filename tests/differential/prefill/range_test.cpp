@@ -28,6 +28,7 @@ struct RangeCase {
 double one(int) { return 1; }
 double huge(int) { return 3e5; }
 double large(int) { return 1.2e4; }  // minima are stored as halves
+double small(int) { return 1e-5; }   // halves hold it
 double tiny(int) { return 1e-9; }
 double beyond(int) { return 1e15; }
 // The last 20 tokens are far larger than all before, so queries before them see small values alone.
@@ -49,6 +50,12 @@ const RangeCase kCases[] = {
     {{"bf16", "bf16", kCausal, 4, 70, Layout::rows}, beyond, huge, 1e-4},
     {{"bf16", "f16", kCausal, 4, 70}, one, tiny, 1e4},
     {{"mxfp4", "q8_0", kCausal, 4, 70}, huge, huge, 1e-4},
+    {{"bf16", "f16", "q_type = \"bf16\"\nfeatures = [\"causal\"]", 4, 70}, one, tiny, 1e9},
+    {{"q8_0", "f16", "q_type = \"f32\"\nfeatures = [\"causal\"]", 4, 15, Layout::rows}, one, huge, 1e-6},
+    {{"kv4", "kv4", "q_type = \"f32\"\nfeatures = [\"causal\"]", 4, 70}, one, small, 1e5},
+    {{"f16", "f16", "q_type = \"f32\"\nfeatures = [\"causal\"]", 4, 40}, one, small, 1e5, ManyRows::prefill, "sm_80"},
+    {{"f16", "f16", "q_type = \"bf16\"\nhead_dim = 512\nfeatures = [\"causal\"]", 8, 10}, one, small, 1e5},
+    {{"q4_0", "q4_0", "q_type = \"bf16\"\nfeatures = [\"causal\"]", 4, 70}, one, small, 1e5, ManyRows::two_pass},
 };
 
 std::vector<double> rows_of(const Format& format, int side, int dim, Factor factor, std::vector<std::uint8_t>& bytes) {
@@ -136,6 +143,10 @@ const Mutation kMutations[] = {
     {2, "wanted > 0 && wanted < old - kStay ? wanted : old", "old"},
     {4, "set_byte(exponents, b, h, exponent);", ""},
     {9, "TokenExponents<Plan, false>::multiply(s, n);", ""},
+    {12, "QueryFactors<Plan>::fit(x[i], to, row + i);", ""},
+    {13, "QueryFactors<Plan>::multiply(s, q, row_of_group);", ""},
+    {15, "for (int h = 0; h < 2; ++h) factor[h] = float_of(load_staged_u32(place(q, row + 8 * h)));",
+     "for (int h = 0; h < 2; ++h) factor[h] = float_of(load_staged_u32(place(q, row)));"},
 };
 
 TEST_CASE("numbers beyond fp16: broken exponents are noticed") {
