@@ -21,9 +21,9 @@
 #include "tools/io/terminal.hpp"
 #include "tools/verify/ggml/matrix.hpp"
 #include "tools/verify/harness.hpp"
+#include "tools/verify/inputs/verify_inputs.hpp"
 #include "tools/verify/judge.hpp"
 #include "tools/verify/measure.hpp"
-#include "tools/verify/inputs/verify_inputs.hpp"
 #include "tools/verify/verify_pages.hpp"
 
 namespace kvjit {
@@ -335,7 +335,7 @@ Result<int> verify(const Cli& cli, const VerifyArgs& args) {
   };
   Verification all;
   std::vector<Result<Verdict>> verdicts(tasks.size(), fail(Code::cancelled, "not verified"));
-  const InputClasses classes = sweep.inputs.empty() ? kStoodClasses : classes_of(sweep.inputs);
+  const InputClasses classes = sweep.inputs.empty() ? InputClasses::all() : classes_of(sweep.inputs);
   const auto judge = [&, &registry = registry, &context = context](std::size_t i) {
     const Task& task = tasks[i];
     verdicts[i] = task.spec ? verify_one(*task.spec, static_cast<int>(args.tokens), classes, registry, context)
@@ -395,7 +395,7 @@ void add_verify_verb(CLI::App& app, Cli& cli) {
   one_of(verifies->add_option("--inputs", sweep.inputs, "classes of inputs besides N(0, 1)"), classes)
       ->delimiter(',')
       ->excludes(matrix)
-      ->default_str("all of random specs");
+      ->default_str("all");
   whole_number(verifies->add_option("--seed", sweep.seed, "of the sample, or of the first random spec"), "S", 0,
                std::numeric_limits<long long>::max() - kMostFuzzed)
       ->capture_default_str();

@@ -18,9 +18,9 @@ struct SweepArgs {
   bool shares_programs = false;           // --share: one program serves several cases
   std::size_t fuzz = 0;                   // --fuzz: random specs to run; 0: none
   std::uint64_t seed = 1;                 // --seed: seed of the sample, or of the first random spec
-  std::vector<std::string> inputs;  // --inputs: names of classes; empty: all of random specs, kStoodClasses of others
-  std::size_t skip = 0;             // --skip: specs that are left out at the begin
-  unsigned threads = 0;             // -j; 0: as many as there are processors
+  std::vector<std::string> inputs;        // --inputs: names of classes; empty: all
+  std::size_t skip = 0;                   // --skip: specs that are left out at the begin
+  unsigned threads = 0;                   // -j; 0: as many as there are processors
 };
 
 inline unsigned threads_of(const SweepArgs& args) {

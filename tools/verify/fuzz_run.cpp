@@ -12,9 +12,9 @@
 #include <utility>
 
 #include "generator/program.hpp"
+#include "tools/verify/inputs/unseen.hpp"
 #include "tools/verify/judge.hpp"
 #include "tools/verify/measure.hpp"
-#include "tools/verify/inputs/unseen.hpp"
 
 namespace kvjit {
 namespace {
@@ -212,7 +212,6 @@ Result<void> check_numbers(const FuzzCase& one, const Problem& problem, const Ke
   const auto queries = widened(q);
   const double limit = kernel_limit(problem.out_type);
   const auto width = static_cast<std::size_t>(problem.v_dim());
-  const double least = least_error(problem.out_type) * std::sqrt(static_cast<double>(width));
   std::size_t next_row = 0;  // of the sequence, among the rows of all
   int first_query = 0;
   for (int s = 0; s < sequences; ++s) {
@@ -235,9 +234,16 @@ Result<void> check_numbers(const FuzzCase& one, const Problem& problem, const Ke
     const auto exact = exact_attention(shape, mine, keys, values, &lse);
     const auto out = rows_of(outcome.out, problem.v_dim());
     const std::vector<double> norms = row_norms(exact, width), errors = row_errors(out, exact, width);
+    double largest_value = 0;
+    for (const double x : values)
+      if (std::isfinite(x)) largest_value = std::max(largest_value, std::abs(x));
+    const double least = least_error(problem.out_type, largest_value) * std::sqrt(static_cast<double>(width));
+    std::vector<double> limits(rows);
     std::vector<bool> is_far(rows);  // rows above the limit
-    for (std::size_t row = 0; row < rows; ++row)
-      is_far[row] = !unjudged[at + row] && !(errors[row] <= limit * norms[row] + least);
+    for (std::size_t row = 0; row < rows; ++row) {
+      limits[row] = row_limit(problem.out_type, norms[row], std::span(exact).subspan(row * width, width)) + least;
+      is_far[row] = !unjudged[at + row] && !(errors[row] <= limits[row]);
+    }
     const bool has_far = std::find(is_far.begin(), is_far.end(), true) != is_far.end();
     const auto allowed = has_far && !one.call.is_reference
                              ? row_allowances(shape, problem.sparse_v, mine, keys, values, exact, is_far)
@@ -245,7 +251,7 @@ Result<void> check_numbers(const FuzzCase& one, const Problem& problem, const Ke
     double error_of_all = 0, norm_of_all = 0, sparse_of_all = 0;
     for (std::size_t row = 0; row < rows; ++row) {
       if (unjudged[at + row]) continue;
-      const double error = errors[row], most = limit * norms[row] + least + allowed[row].sparse + allowed[row].rounding;
+      const double error = errors[row], most = limits[row] + allowed[row].sparse + allowed[row].rounding;
       if (!is_within(error, most))
         return differs(
             fmt::format("sequence {} of {} tokens, query head {}, query {}: error {:.2e} of {:.2e}, above "

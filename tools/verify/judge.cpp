@@ -26,6 +26,18 @@ void set_features(KernelHarness& harness, const Problem& problem, int queries) {
                                        11));
 }
 
+double least_error(Element out_type, double largest_value) {
+  return out_type == Element::f16 ? 0x1p-25 : 0x1p-126 * std::max(1., largest_value);
+}
+
+double row_limit(Element out_type, double norm, std::span<const double> exact) {
+  const int bits = out_type == Element::bf16 ? 8 : out_type == Element::f16 ? 11 : 24;
+  double largest = 0;
+  for (const double x : exact) largest = std::max(largest, std::abs(x));
+  const double half_step = largest > 0 && std::isfinite(largest) ? std::ldexp(1., std::ilogb(largest) - bits) : 0;
+  return std::max(kernel_limit(out_type) * norm, kMaxKernelError * norm + half_step);
+}
+
 double lse_error(std::span<const float> lse, std::span<const double> exact, std::span<const double> scores) {
   double worst = 0;
   for (std::size_t i = 0; i < lse.size(); ++i) {

@@ -17,9 +17,13 @@ constexpr double kernel_limit(Element out_type) {
   return kMaxKernelError + (out_type == Element::bf16 ? 0x1p-9 : out_type == Element::f16 ? 0x1p-11 : 0);
 }
 
-// Rounding error of an output far below 1: half of the smallest number of out_type. Those of bf16 and f32 are below any
-// number of the tests.
-constexpr double least_error(Element out_type) { return out_type == Element::f16 ? 0x1p-25 : 0; }
+// Error of an output far below 1: half of the smallest number of f16; of bf16 and f32 the least normal number, because
+// GPUs flush smaller weights and outputs to zero. A weight is multiplied by V, whose largest number is given.
+double least_error(Element out_type, double largest_value);
+
+// Limit of the L2 error of one row: kernel_limit times its norm, or where one number is the most of the row, the
+// rounding of that number to out_type. exact: the row.
+double row_limit(Element out_type, double norm, std::span<const double> exact);
 
 // An error above the limit passes up to this many standard deviations of rounding queries and keys to f16
 // (rounding_deviation).

@@ -35,9 +35,9 @@ Problem problem_of(const Format& k, const Format& v, int head_dim, Layout layout
 }
 
 // Returns rows with heavy tails; the first ones are replaced by rows on which scale rules differ: zeros, equal values,
-// equal magnitudes, tiny values, a single spike, large values, the golden input, negative zeros; rows whose scales round
-// to 0; where -0 has a code, zeros of both signs and small values beside one that sets the scale. Squares of float32
-// numbers below 1e-19 are inexact, so smaller rows are for formats without squares.
+// equal magnitudes, tiny values, a single spike, large values, the golden input, negative zeros; rows whose scales
+// round to 0; where -0 has a code, zeros of both signs and small values beside one that sets the scale. Squares of
+// float32 numbers below 1e-19 are inexact, so smaller rows are for formats without squares.
 std::vector<float> rows_of(const Format& f, int side, int head_dim) {
   const bool has_squares = f.scale.rule == ScaleRule::norm || f.scale.refine != Refine::none || f.scale.is_searched();
   Rng rng(std::uint64_t(side) + 5);

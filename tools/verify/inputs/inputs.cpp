@@ -24,6 +24,12 @@ constexpr float kOutlier = 100;  // factor of the channels that are larger than 
 
 int outlier_channel(int dim, int which) { return (which == 0 ? dim / 5 : dim / 2 + 1) % dim; }
 
+double length_of(std::span<const float> x) {
+  double square = 0;
+  for (const float v : x) square += double{v} * v;
+  return std::sqrt(square);
+}
+
 double largest_of(std::span<const float> x) {
   double largest = 0;
   for (const float v : x) largest = std::max(largest, std::abs(double{v}));
@@ -268,9 +274,19 @@ std::vector<float> draw_rows(const InputWish& wish, int side, const Format& form
   const bool is_half =
       bounds.row_type == Element::f16 || ((side == 1 || bounds.has_values_in_keys) && bounds.out_type == Element::f16);
   double most = is_half ? kMostHalf : std::ldexp(1.0, 120);
-  if (!format.has_tensor_scale())
-    most = std::min(most, std::ldexp(largest_of(probe(dim)), furthest_exponent(format, dim, kMostExponent)));
+  double most_length = HUGE_VAL;
+  if (!format.has_tensor_scale()) {
+    const int furthest = furthest_exponent(format, dim, kMostExponent);
+    most = std::min(most, std::ldexp(largest_of(probe(dim)), furthest));
+    most_length = std::ldexp(length_of(probe(dim)), furthest);
+  }
   for (float& v : x) v = std::clamp(v, -static_cast<float>(most), static_cast<float>(most));
+  for (std::size_t row = 0; row < rows; ++row) {
+    const std::span<float> one(&x[row * width], width);
+    const double length = length_of(one);
+    if (length > most_length)
+      for (float& v : one) v = static_cast<float>(v * (most_length / length));
+  }
   return x;
 }
 

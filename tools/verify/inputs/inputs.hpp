@@ -69,10 +69,6 @@ class InputClasses {
   unsigned bits_ = 0;
 };
 
-// The classes that `kvjit verify SPEC` and the suite's random specs have, besides N(0, 1). Kernels do not stand the
-// others yet: a class is added with the change that makes them. `--inputs` names others.
-constexpr InputClasses kStoodClasses = {};
-
 // The distribution of the rows of K or V.
 enum class Numbers {
   ordinary,  // heavy_tailed, about N(0, 1)

@@ -135,7 +135,7 @@ RowFlags unmapped_rows(const CacheShape& shape, const std::vector<int>& lengths,
       int near = -kMostTileTokens;  // the last token inside
       for (int t = 0; t < longest; ++t) {
         if (!unseen.outside[first + static_cast<std::size_t>(t)]) near = t;
-        if (!kTakesRowsOutside || t - near < kMostTileTokens) unmapped[first + static_cast<std::size_t>(t)] = false;
+        if (t - near < kMostTileTokens) unmapped[first + static_cast<std::size_t>(t)] = false;
       }
       near = longest + kMostTileTokens;
       for (int t = longest - 1; t >= 0; --t) {

@@ -37,9 +37,6 @@ std::vector<std::uint8_t> unseen_row(const Format& format, int dim, Unseen unsee
 // Tokens that are at least this far from a token that a query sees may be without memory. Nearer ones share a tile.
 constexpr int kMostTileTokens = 256;
 
-// Whether memory is taken away ahead of a window and outside of a range, too, and not only behind the lengths.
-constexpr bool kTakesRowsOutside = true;
-
 // Rows whose memory may be taken away: those behind the lengths, and those `outside` that share no tile with a token
 // inside.
 RowFlags unmapped_rows(const CacheShape& shape, const std::vector<int>& lengths, const UnseenTokens& unseen);

@@ -191,8 +191,9 @@ TEST_CASE("zero points, transforms without a norm, grids") {
   CHECK(refusal(name, "wht_vllm_int4", "dense_517c") == "rotation 'dense_517c' has no norm that could be left out");
   CHECK(refusal("ninfer_rk4", "size = 64", "size = 64, normalise = false") ==
         "'normalise = false' belongs to [scale] rule = \"zero_point\"");
-  CHECK(refusal("buun_turbo8", "rule = \"amax\"\ndivisor = 1\nzero_norm = 1e-10", "rule = \"signed_max\"\ndivisor = 1") ==
-        "a grid from -1 to 1 is in units of the largest magnitude: [scale] rule = \"amax\"");
+  CHECK(
+      refusal("buun_turbo8", "rule = \"amax\"\ndivisor = 1\nzero_norm = 1e-10", "rule = \"signed_max\"\ndivisor = 1") ==
+      "a grid from -1 to 1 is in units of the largest magnitude: [scale] rule = \"amax\"");
   CHECK(refusal("kv3", "nibbles = true", "nibbles = false") == "'nibbles_from' belongs to 'nibbles = true'");
 }
 
