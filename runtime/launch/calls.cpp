@@ -9,7 +9,8 @@
 namespace kvjit {
 
 const char* to_string(kv::CheckedArray array) {
-  constexpr const char* kNames[] = {"none", "lengths", "k_pages", "v_pages", "pages", "slots", "query_starts"};
+  constexpr const char* kNames[] = {"none",  "lengths",      "k_pages",  "v_pages", "pages",
+                                    "slots", "query_starts", "k_values", "v_values"};
   return kNames[int(array)];
 }
 

@@ -8,7 +8,8 @@
 
 namespace kv {
 
-enum class CheckedArray : int { none, lengths, k_pages, v_pages, pages, slots, query_starts };
+// k_values, v_values: numbers of the cache that prefill in two passes would make infinite.
+enum class CheckedArray : int { none, lengths, k_pages, v_pages, pages, slots, query_starts, k_values, v_values };
 
 // The caller's record, in device memory; zero before the first call that uses it.
 struct CheckRecord {
@@ -46,7 +47,7 @@ struct CheckArgs {
 // Arguments of a kernel in a checked program: it runs only while the record counts nothing.
 template <class Args>
 struct Checked : Args {
-  const CheckRecord* record;
+  CheckRecord* record;
 };
 
 }  // namespace kv

@@ -19,6 +19,14 @@ KV_DEVICE CodecRow codec_row(const CodecArgs& args, u32 row) {  // rows fit 31 b
           sequence * args.x.sequence_stride + token * args.x.query_stride + head * args.x.head_stride};
 }
 
+// Whether the values of a row are in the range of the element type of x. Kernels that report them have a form in
+// kernels/codec/value_range.cuh.
+template <class Plan>
+struct ValueReport {
+  template <int kValues>
+  KV_DEVICE static void check(const CodecArgs&, const CodecRow&, const float (&)[kValues]) {}
+};
+
 // Loads kCount values from element `from` on. The rest of x becomes zero.
 template <int kCount, int kPerLane>
 KV_DEVICE void load_values(const void* data, RowType type, i64 from, float (&x)[kPerLane]) {

@@ -66,12 +66,12 @@ void overwrite(std::vector<std::uint8_t>& rows, std::size_t at, std::span<const 
   std::copy(row.begin(), row.end(), rows.begin() + static_cast<std::ptrdiff_t>(at * row.size()));
 }
 
-// Fills the cache with seeded numbers.
-Result<void> fill(KernelHarness& harness, const FuzzCase& one, const Problem& problem, Side (&sides)[2],
-                  int& key_exponent) {
+// Fills the cache with seeded numbers. Prefill in two passes makes halves of them: there they have the range of fp16.
+Result<void> fill(KernelHarness& harness, const FuzzCase& one, const Problem& problem, ManyRows many_rows,
+                  Side (&sides)[2], int& key_exponent) {
   const CacheShape& shape = one.shape;
   const InputBounds bounds{problem.q_type, problem.out_type, problem.append ? one.new_type : Element::f32,
-                           shape.rows.has_values_in_keys};
+                           shape.rows.has_values_in_keys, many_rows == ManyRows::two_pass};
   const auto rows = static_cast<std::size_t>(shape.rows.shares_sequences ? 1 : shape.sequences) *
                     static_cast<std::size_t>(shape.kv_heads) * static_cast<std::size_t>(shape.tokens);
   KV_CHECK(harness.vary_head_scales());
@@ -297,11 +297,13 @@ Result<void> run_case(const FuzzCase& one, const Problem& problem, const std::sh
   KV_TRY(harness, KernelHarness::make(context, program, problem, one.shape));
   Side sides[2];
   int key_exponent = 0;
-  KV_CHECK(fill(harness, one, problem, sides, key_exponent));
+  const bool is_ragged = !one.call.query_counts.empty();
+  const std::vector<ManyRows> ways = ways_of(program->source(), is_ragged);
+  const ManyRows many_rows = one.call.is_reference ? ManyRows::decode : ways[one.seed % ways.size()];
+  KV_CHECK(fill(harness, one, problem, many_rows, sides, key_exponent));
   const int heads = one.shape.kv_heads * problem.q_heads_per_kv;
   const std::vector<int> counts = one.query_counts(problem.query_length);
   const int all = std::accumulate(counts.begin(), counts.end(), 0);
-  const bool is_ragged = !one.call.query_counts.empty();
   FeatureInputs inputs = random_features(problem.features,
                                          {is_ragged ? 1 : one.shape.sequences, heads, is_ragged ? all : counts[0],
                                           int(one.shape.tokens), is_ragged ? one.shape.sequences : 0},
@@ -317,8 +319,7 @@ Result<void> run_case(const FuzzCase& one, const Problem& problem, const std::sh
   for (std::size_t row = 0; row < unjudged.size(); ++row)
     if (one.inputs.classes.has(InputClass::partly_hidden) && unseen.sees_part[row]) unjudged[row] = true;
   KernelHarness::Call call = one.call;
-  const std::vector<ManyRows> ways = ways_of(program->source(), is_ragged);
-  call.many_rows = call.is_reference ? ManyRows::decode : ways[one.seed % ways.size()];
+  call.many_rows = many_rows;
   KV_TRY(outcome, harness.attend(q, call));
   KV_CHECK(check_report(one, {problem, program}, call.many_rows, outcome.report));
   KV_CHECK(check_numbers(one, problem, harness, sides, q, unjudged, outcome, judged));

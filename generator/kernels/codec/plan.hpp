@@ -27,9 +27,12 @@ struct CodecPlan {
   // Sequences have lengths in device memory (templates/formats/stored_lengths.cuh).
   bool has_lengths = false;
   bool reads_seen = false;  // with lengths: tokens that no query sees are not read
+  // The first pass of prefill in two: "k_values" or "v_values", as which it reports numbers that halves do not hold;
+  // "": it does not.
+  std::string reports = {};
   std::string layout() const {
     return layout_name(is_planar, page_tokens) + (slots.empty() ? "" : "." + slots) + (has_lengths ? ".lengths" : "") +
-           (reads_seen ? ".seen" : "") + (checks ? ".checked" : "");
+           (reads_seen ? ".seen" : "") + (checks ? ".checked" : "") + (reports.empty() ? "" : "." + reports);
   }
 };
 

@@ -53,7 +53,13 @@ FirstPass first_pass(const FamilyInput& input, int side) {
   const Format& format = codec.format;
   const BulkCall call{false, Element::f16};
   Decision decision;
-  if (const auto plan = plan_bulk(format, codec.head_dim, codec.is_planar, problem.arch, decision))
+  const auto plan = plan_bulk(format, codec.head_dim, codec.is_planar, problem.arch, decision);
+  // Formats of the other bulk kernels have scales of fp16 and smaller entries, which halves hold. Masks hide tokens
+  // whose memory may hold anything; what the other features hide is left out by reads_seen.
+  if (problem.checks && !problem.features.mask && !problem.features.packed_mask &&
+      (!plan || plan->family == BulkFamily::blocks))
+    codec.reports = side == 0 ? "k_values" : "v_values";
+  if (plan)
     if (const auto kernel = plan_bulk_kernel(*plan, format, call, problem.arch))
       return {emit_bulk(codec, *plan, *kernel, call, input.registry)};
   return {emit_codec(codec, input.registry), format.rotation.kind == RotationKind::dense && !format.has_residual()};

@@ -4,18 +4,9 @@
 // query of the call sees a token of their page, because the others are never read.
 // SPDX-License-Identifier: MIT
 #pragma once
-#include "args/checks.cuh"
-#include "device/simt.cuh"
+#include "kernels/auxiliary/check_value.cuh"
 
 namespace kv {
-
-// Counts a value that is out of least .. most. The thread that counts first also describes it in the record.
-KV_DEVICE void check_value(CheckRecord* record, CheckedArray array, i64 index, i64 value, i64 least, i64 most) {
-  if (value >= least && value <= most) return;
-  if (count_arrival(&record->count) > 0) return;
-  record->array = array;
-  record->index = index, record->value = value, record->least = least, record->most = most;
-}
 
 template <class Plan>
 KV_DEVICE void check(const CheckArgs& args) {

@@ -36,6 +36,7 @@ KV_DEVICE void dequantize_bulk_blocks(const CodecArgs& args) {
     if constexpr (F::kHasTensorScale) x[i] *= args.tensor_scale;
   }
   Plan::Rotation::inverse_in_lane(x);
+  if (has_row) ValueReport<Plan>::check(args, at, x);
   store_lanes<typename Plan::Words>(args.x.data, has_row ? at.in_x + row_lane * kValues : -1, x, warp() * kStageBytes);
 }
 

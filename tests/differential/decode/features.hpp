@@ -90,7 +90,7 @@ class FeatureJudge {
 
   Result<KernelHarness::Outcome> try_attend(const std::vector<int>& lengths, int blocks, bool is_reference = false) {
     harness_.set_features(inputs);
-    hide_unseen(lengths);  // NaN
+    if (!has_own_rows_) hide_unseen(lengths);  // NaN
     KernelHarness::Call call{0, lengths, blocks, is_reference};
     call.many_rows = many_rows;
     return harness_.attend(q_, call);
@@ -108,6 +108,12 @@ class FeatureJudge {
   bool is_noticed(const std::vector<int>& lengths, int blocks) {
     const auto tried = try_attend(lengths, blocks);
     return tried ? is_wrong(*tried, lengths) : tried.error().code == Code::internal;
+  }
+
+  // Rows of a test's own: calls leave them as they are. Otherwise a call makes NaN of tokens that no query sees.
+  void set_rows(int side, std::span<const std::uint8_t> rows) {
+    must(harness_.set_rows(side, rows));
+    has_own_rows_ = true;
   }
 
   // Fills with 0xFF, which is no number in any format here, the rows of tokens that no query row of a KV head sees, and
@@ -130,7 +136,7 @@ class FeatureJudge {
         if (seeing == 0 || bad_[row])
           std::fill_n(rows.begin() + std::ptrdiff_t(row) * row_bytes, row_bytes, std::uint8_t(0xff));
       }
-      must(harness_.set_rows(side, rows));
+      set_rows(side, rows);
     }
   }
   // Queries and keys of a team are halves: a row of scores of some hundred has a larger error than all rows together.
@@ -247,6 +253,7 @@ class FeatureJudge {
   CacheShape shape_;
   KernelHarness harness_;
   std::vector<float> q_;
+  bool has_own_rows_ = false;
   std::vector<bool> bad_;  // [sequence][KV head][token]: V is no number, and only some rows see it
 };
 

@@ -131,7 +131,7 @@ TEST_CASE("parts of a context merge to the whole context") {
       const auto first = rows.begin() + head * kAll * row;
       std::fill(std::copy(first + kFirst * row, first + kAll * row, first), first + kAll * row, std::uint8_t(0xff));
     }
-    must(rest.harness().set_rows(side, rows));
+    rest.set_rows(side, rows);
   }
   rest.inputs = whole.inputs;
   whole.inputs.leaves_sinks = true;
@@ -178,7 +178,7 @@ TEST_CASE("new tokens are stored and attended to with features") {
     for (std::size_t pair = 0; pair < 3 * kKvHeads; ++pair)
       std::fill_n(rows.begin() + std::ptrdiff_t((pair * 300 + std::size_t(lengths[pair / kKvHeads]) - 2) * row),
                   2 * row, std::uint8_t(0xff));
-    must(judge.harness().set_rows(side, rows));
+    judge.set_rows(side, rows);
     judge.harness().set_new_tokens(side, new_token_rows(judge.cache(side).x, judge.harness().shape(), lengths, 2, 128));
   }
   CHECK_FALSE(judge.is_wrong(lengths, 4));
@@ -232,7 +232,7 @@ void hide_thirds(FeatureJudge& judge, const std::vector<int>& lengths, bool has_
     const std::size_t row = rows.size() / (lengths.size() * kKvHeads * capacity);
     for (std::size_t i = 0; i * row < rows.size(); ++i)
       if (i % capacity % 3 == 1) std::fill_n(rows.begin() + std::ptrdiff_t(i * row), row, std::uint8_t(0xff));
-    must(judge.harness().set_rows(side, rows));
+    judge.set_rows(side, rows);
   }
 }
 
@@ -284,7 +284,7 @@ void corrupt_unseen(FeatureJudge& judge, const std::vector<int>& lengths, int ti
       fill(0, first);
       fill(end, capacity);
     }
-    must(judge.harness().set_rows(side, rows));
+    judge.set_rows(side, rows);
   }
 }
 

@@ -31,6 +31,7 @@ double large(int) { return 1.2e4; }  // minima are stored as halves
 double small(int) { return 1e-5; }   // halves hold it
 double tiny(int) { return 1e-9; }
 double beyond(int) { return 1e15; }
+double one_large(int behind) { return behind == 30 ? 1e5 : 1; }
 // The last 20 tokens are far larger than all before, so queries before them see small values alone.
 double rises(int behind) { return behind <= 20 ? 1e12 : 1; }
 double falls(int behind) { return behind <= 200 ? 1e-8 : 1e-2; }
@@ -128,6 +129,39 @@ TEST_CASE("numbers beyond fp16 and far below it: each query row has the oracle's
   for (std::size_t i = 0; i < all.size(); ++i) {
     INFO("case ", i, ": ", all[i].problem.id);
     CHECK(worst_row(context, all[i], kCases[i]) <= kMostRowError);
+  }
+}
+
+TEST_CASE("two passes: a checked program reports numbers that halves do not hold") {
+  const auto context = open_context(DeviceKind::cpu);
+  struct Reported {
+    const char *k, *v;
+    Factor factor;
+    const char* array;  // the begin of what is said; "": nothing is
+  };
+  for (const auto& [k, v, factor, array] : {Reported{"bf16", "kv4", one_large, "k_values["},
+                                            {"kv4", "mxfp4", one_large, "v_values["},
+                                            {"q8_0", "q8_0", one, ""}}) {
+    const FeatureCase test{k, v, "features = [\"causal\"]\n[target]\nchecks = true", 4, 20};
+    const Planned made = planned(registry(), test, "sm_90a");
+    KernelHarness harness = must(KernelHarness::make(context, must(Program::create(context, made.source)), made.problem,
+                                                     {kSequences, kKvHeads, kCapacity}));
+    for (const int side : {0, 1}) {
+      std::vector<std::uint8_t> bytes;
+      rows_of(side == 0 ? made.problem.k : made.problem.v, side, made.problem.dim(side), factor, bytes);
+      must(harness.set_rows(side, bytes));
+    }
+    const std::vector<float> q(std::size_t(kSequences * kKvHeads * 4 * 20) * std::size_t(made.problem.head_dim), 1e-4f);
+    KernelHarness::Call call{0, kLengths, 0, false};
+    call.many_rows = ManyRows::two_pass;
+    const auto outcome = harness.attend(q, call);
+    INFO(std::string(k), ", ", std::string(v), outcome ? "" : outcome.error().message);
+    if (*array == 0) {
+      CHECK(outcome);
+    } else {
+      REQUIRE(!outcome);
+      CHECK(outcome.error().message.find(array) == 0);
+    }
   }
 }
 

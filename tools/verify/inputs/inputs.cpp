@@ -19,6 +19,7 @@ constexpr int kMostExponent = 100;       // 2^100 is 1e30; sums over tokens stay
 constexpr int kLeastKeyExponent = -20;   // queries of 2^20 times N(0, 1): |q| times the scale is about 1e7
 constexpr int kMostHalfExponent = 8;     // N(0, 1) times 2^8, with its outliers, stays below 65504
 constexpr int kLeastHalfExponent = -12;  // below, outputs in f16 have few bits
+constexpr int kLeastExactExponent = -4;  // halves of rows that are up to 64 times smaller have all their bits
 constexpr float kMostHalf = 60000;
 constexpr float kOutlier = 100;  // factor of the channels that are larger than the rest
 
@@ -221,7 +222,9 @@ int exponent_of(const InputWish& wish, int side, const Format& format, int dim, 
   if (is_output && bounds.out_type == Element::f16)
     low = std::max(low, kLeastHalfExponent), high = std::min(high, kMostHalfExponent);
   if (bounds.row_type == Element::f16) low = std::max(low, -14), high = std::min(high, kMostHalfExponent);
+  if (bounds.becomes_halves) low = std::max(low, kLeastExactExponent), high = std::min(high, kMostHalfExponent);
   if (numbers == Numbers::tiny) {
+    if (bounds.becomes_halves) return kLeastExactExponent;
     if (side == 0) return std::min(low, 0);
     const bool is_half = bounds.out_type == Element::f16 || bounds.row_type == Element::f16;
     return is_half ? -14 : -27 - static_cast<int>(wish.place[side] * 60);
@@ -271,8 +274,8 @@ std::vector<float> draw_rows(const InputWish& wish, int side, const Format& form
   }
   for (float& v : x) v = std::ldexp(v, exponent);
   // A row may be longer than the probe, by which the range was found.
-  const bool is_half =
-      bounds.row_type == Element::f16 || ((side == 1 || bounds.has_values_in_keys) && bounds.out_type == Element::f16);
+  const bool is_half = bounds.row_type == Element::f16 || bounds.becomes_halves ||
+                       ((side == 1 || bounds.has_values_in_keys) && bounds.out_type == Element::f16);
   double most = is_half ? kMostHalf : std::ldexp(1.0, 120);
   double most_length = HUGE_VAL;
   if (!format.has_tensor_scale()) {
