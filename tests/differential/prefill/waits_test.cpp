@@ -1,9 +1,9 @@
 // Mutation test of prefill's synchronization: waits, arrivals and phases are broken in the emitted text one by one. The
 // CPU back-end must give another answer or say why it gives none. It cannot notice that the wait of a warp ahead of its
 // arrival at a full stage (Stages::fill) is missing, because all lanes of a warp run before those that wait for it. Nor
-// does it notice, with one block a consumer, that V is filled or read without a wait: a warp of the producer runs until
-// it waits, so it fills V right behind K, and consumers run when both are there. A wait for the wrong phase stands for
-// a missing one when V is read.
+// does it notice that V is filled or read without a wait: a warp of the producer runs until it waits, so it fills V
+// right behind K, and consumers run when both are there. A wait for the wrong phase stands for a missing one when V is
+// read.
 // SPDX-License-Identifier: MIT
 #include <fmt/ranges.h>
 
@@ -65,7 +65,6 @@ TEST_CASE("a removed wait, a phase too early, an early release and a tile too fe
       {{"if (part % kParts == 0) wait_phase", 1, "if (kIsV && part % kParts == 0) wait_phase"},
        {"if (part % kParts == 0) wait_phase", 1, "if (!kIsV && part % kParts == 0) wait_phase"},
        {"wait_phase(Stages::full(b > 0, n), " + full, 1, "if (b > 0) wait_phase(Stages::full(true, n), " + full},
-       {"wait_phase(Stages::full(b > 0, n), " + full, 1, "if (b == 0) wait_phase(Stages::full(false, n), " + full},
        {"Stages::full(b > 0, n), Stages::parity(n)", 1, "Stages::full(b > 0, n), Stages::parity(n) ^ 1"},
        {"copy_wait<2 * kRing - 1>();", 2, "copy_wait<2 * kRing + 1>();"},
        {"copy_wait<2 * kRing - 1>();", 3, "copy_wait<2 * kRing + 1>();"},
@@ -97,7 +96,8 @@ TEST_CASE("splits that overlap, miss tiles, are merged too early or with wrong w
 }
 
 TEST_CASE("of tiles in two parts, a removed wait, an early announcement and places of another part are noticed") {
-  check_mutations({"bf16", "kv4", 128, 4, 70, Layout::rows, true},
+  // Wide sides, and values that are cleared, have barriers of their own there.
+  check_mutations({"fp8_e4m3", "kv4", 128, 4, 70, Layout::rows, false},
                   {{"    else\n      sync_warp();", 1, ""},
                    {"if (part % kParts == kParts - 1)", 1, "if (part % kParts == 0)"},
                    {"(part % kParts * kWarps + warp()) * kTile", 1, "warp() * kTile"}});
