@@ -367,7 +367,7 @@ bool agrees(const std::shared_ptr<Context>& context, const Registry& mutated, co
   return relative_error(must(harness.attend(q, {kTokens, {}, 0, true})).out, exact) <= 1e-4;
 }
 
-// A broken kernel may reach behind its rows: it runs in a child process, over buffers with fences.
+// A broken kernel may read past its rows: it runs in a child process, over buffers with fences.
 TEST_CASE("a broken codec kernel is noticed") {
   for (const Mutation& mutation : every_nth(std::vector(std::begin(kMutations), std::end(kMutations)), 2)) {
     const Registry broken = changed_registry(mutation.file, mutation.from, mutation.to);

@@ -2,7 +2,7 @@
 // CPU back-end must give another answer or say why it gives none. It cannot notice that the wait of a warp ahead of its
 // arrival at a full stage (Stages::fill) is missing, because all lanes of a warp run before those that wait for it. Nor
 // does it notice that V is filled or read without a wait: a warp of the producer runs until it waits, so it fills V
-// right behind K, and consumers run when both are there. A wait for the wrong phase stands for a missing one when V is
+// right after K, and consumers run when both are there. A wait for the wrong phase stands for a missing one when V is
 // read.
 // SPDX-License-Identifier: MIT
 #include <fmt/ranges.h>

@@ -179,8 +179,8 @@ TEST_CASE("zero rows decode to zero; their bytes are those of the published writ
   CHECK(encoded("atlas_nvfp4", zeros(128)) == std::string(144, '0'));
 }
 
-// What published writers do with rows that are smaller than what scales hold. Hardware converts -0 to a code of its
-// own, and so do the formats of writers that leave the conversion to it.
+// Some rows are too small for the type of their scale. Published writers that convert by hardware give -0 a code of its
+// own there.
 TEST_CASE("rows whose scale rounds to 0: codes keep the signs of values, or are those of zeros") {
   for (const float tiny : {1e-3f, 1e-8f, 1e-20f, 1e-38f, 1e-44f, 0.f}) {
     CAPTURE(tiny);
@@ -200,7 +200,7 @@ TEST_CASE("rows whose scale rounds to 0: codes keep the signs of values, or are 
   // Beside a value that sets the scale, whatever is rounded to zero keeps its sign, -0 itself too.
   std::vector<float> x = {6, -0.f, 0.f, -1e-30f, 1e-30f, -1e-44f, 0.2f, -0.2f, 0, -0.f, 0, -0.f, 0, -0.f, 0, -0.f};
   CHECK(encoded("atlas_nvfp4", x) == "878080808080808038");
-  // The source of buun_turbo8 makes a unit vector of the block first, and takes one of norm 1e-10 or less as 0.
+  // The source of buun_turbo8 makes a unit vector of the block first, and takes a block of norm 1e-10 or less as 0.
   std::string middle;
   for (int i = 0; i < 128; ++i) middle += "80";
   for (const float tiny : {1e-30f, 8e-12f, 1e-44f, 0.f})
