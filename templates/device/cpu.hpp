@@ -180,16 +180,21 @@ inline u32 convert_to_e4m3(float) { return 0; }
 inline float div_rn(float a, float b) { return a / b; }
 inline float sqrt_rn(float a) { return __builtin_sqrtf(a); }
 inline float absolute(float a) { return __builtin_fabsf(a); }
-inline float rsqrt_fast(float a) { return 1.f / __builtin_sqrtf(a); }
-inline int round_to_int(float a) { return int(__builtin_rintf(a)); }
+// Operands and results of the *_fast functions below 2^-126 are zeros of the same sign (.ftz).
+inline float flushed(float a) { return absolute(a) < 0x1p-126f ? float_of(bits_of(a) & 0x80000000u) : a; }
+inline float rsqrt_fast(float a) { return 1.f / __builtin_sqrtf(flushed(a)); }
+inline int round_to_int(float a) {  // NaN gives 0, and what is beyond 32 bits the nearest integer
+  if (a != a) return 0;
+  return a >= 0x1p31f ? 0x7fffffff : a < -0x1p31f ? -0x7fffffff - 1 : int(__builtin_rintf(a));
+}
 inline float larger(float a, float b) { return __builtin_fmaxf(a, b); }
 inline float smaller(float a, float b) { return __builtin_fminf(a, b); }
 inline int count_bits(u32 a) { return __builtin_popcount(a); }
-inline float exp2_fast(float x) { return __builtin_exp2f(x); }
-inline float log2_fast(float x) { return __builtin_log2f(x); }
+inline float exp2_fast(float x) { return flushed(__builtin_exp2f(x)); }
+inline float log2_fast(float x) { return __builtin_log2f(flushed(x)); }
 inline float sine_fast(float x) { return __builtin_sinf(x); }
 inline float cosine_fast(float x) { return __builtin_cosf(x); }
-inline float reciprocal_fast(float x) { return 1.f / x; }
+inline float reciprocal_fast(float x) { return flushed(1.f / flushed(x)); }
 inline float f32_from_f16(u32 h) {
   // Shifted into place, a half is a float whose exponent is 112 too small (subnormals included).
   const float f = float_of((h & 0x7fffu) << 13) * 0x1p112f;
@@ -198,7 +203,7 @@ inline float f32_from_f16(u32 h) {
 }
 inline u16 f16_from_f32(float f) {  // round to nearest even
   const u32 sign = bits_of(f) >> 16 & 0x8000u, a = bits_of(f) & 0x7fffffffu;
-  if (a > 0x7f800000u) return u16(sign | 0x7e00u);
+  if (a > 0x7f800000u) return 0x7fff;  // any NaN: 9.7.9.21
   if (a >= 0x477ff000u) return u16(sign | 0x7c00u);  // from 65520 on: infinity
   // A subnormal half: the addition rounds it at its last place.
   if (a < 0x38800000u) return u16(sign | (bits_of(float_of(a) + 0.5f) - 0x3f000000u));
@@ -219,7 +224,10 @@ inline void store_u128(void* to, u32 x, u32 y, u32 z, u32 w) {
 }
 
 inline u32 pack_f16x2(float lo, float hi) { return u32(f16_from_f32(lo)) | u32(f16_from_f32(hi)) << 16; }
-inline u32 pack_bf16x2(float lo, float hi) { return u32(bf16_from_f32(lo)) | u32(bf16_from_f32(hi)) << 16; }
+inline u32 pack_bf16x2(float lo, float hi) {
+  const auto one = [](float f) { return f == f ? u32(bf16_from_f32(f)) : 0x7fffu; };
+  return one(lo) | one(hi) << 16;
+}
 inline u32 mul_f16x2(u32 a, u32 b) {  // a product of two halves is exact in float
   return pack_f16x2(f32_from_f16(a & 0xffff) * f32_from_f16(b & 0xffff), f32_from_f16(a >> 16) * f32_from_f16(b >> 16));
 }

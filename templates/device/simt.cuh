@@ -171,11 +171,11 @@ KV_DEVICE u32 fma_f16x2(u32 a, u32 b, u32 c) {
   asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(c));
   return r;
 }
-// The larger magnitudes of two pairs of halves. If one of two is a NaN, the result is either of them.
+// The larger magnitudes of two pairs of halves. If one of two is a NaN, the result is a NaN.
 KV_DEVICE u32 larger_f16x2(u32 a, u32 b) {
 #if __CUDA_ARCH__ >= 800
   u32 r;
-  asm("{.reg .b32 x, y; abs.f16x2 x, %1; abs.f16x2 y, %2; max.f16x2 %0, x, y;}" : "=r"(r) : "r"(a), "r"(b));
+  asm("{.reg .b32 x, y; abs.f16x2 x, %1; abs.f16x2 y, %2; max.NaN.f16x2 %0, x, y;}" : "=r"(r) : "r"(a), "r"(b));
   return r;
 #else
   return __vmaxu2(a & 0x7fff7fffu, b & 0x7fff7fffu);
