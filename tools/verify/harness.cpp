@@ -230,7 +230,10 @@ Result<void> KernelHarness::vary_head_scales() {
 
 kv::CacheSide KernelHarness::cache(int side, int copy) const {
   kv::CacheSide cache = at(geometry_[side], memory(copy, side) + static_cast<std::size_t>(shape_.rows.front));
-  if (info(side).has_head_scales) cache.scales = static_cast<kv::u8*>(device_data(head_scale_memory_[side].pointer()));
+  if (info(side).has_head_scales) {  // a dense array, wherever the codes lie
+    cache.scales = static_cast<kv::u8*>(device_data(head_scale_memory_[side].pointer()));
+    cache.scales_sequence_stride = cache.scales_token_stride = 0, cache.scales_head_stride = sizeof(float);
+  }
   return cache;
 }
 

@@ -9,6 +9,8 @@
 namespace kvjit {
 namespace {
 
+constexpr long long kPageAlign = 16;  // bytes: the least from page to page, and what it is a multiple of
+
 long long round_up(long long v, long long to) { return (v + to - 1) / to * to; }
 // The largest power of two, up to 16, that divides v: the alignment that all rows of v bytes have.
 long long power_of_two_in(long long v) { return v == 0 ? 1 : std::min(v & -v, 16LL); }
@@ -34,6 +36,13 @@ SideGeometry pool_geometry(const ProgramSource& source, const SideInfo& side, lo
          source.is_planar() ? side.code_row_bytes : side.row_bytes);
     if (!side.has_head_scales)
       swap(strides.scales_head_stride, strides.scales_token_stride, source.is_planar() ? side.scale_row_bytes : 0);
+    if (strides.codes_sequence_stride % (2 * kPageAlign) == 0) {
+      strides.codes_sequence_stride += kPageAlign;
+      if (!side.has_head_scales) strides.scales_sequence_stride += kPageAlign;
+      const bool has_planes = geometry.total_bytes > geometry.codes_bytes;
+      geometry.total_bytes += static_cast<std::size_t>(pages * kPageAlign);
+      if (!has_planes) geometry.codes_bytes = geometry.total_bytes;
+    }
     return geometry;
   }
   constexpr long long kForeign = 6;  // bytes of the engine behind each row of whole blocks

@@ -11,7 +11,8 @@ namespace kvjit {
 
 enum class PagePlaces {
   own,    // the places of side_geometry
-  other,  // the other order of head and token: planes as [token][head], whole blocks as [head][token]
+  other,  // the other order of head and token: planes as [token][head], whole blocks as [head][token]; pages lie an odd
+          // number of 16 bytes apart
   slots,  // [head][token] of records: a row's codes, then its scales (planar) or 6 foreign bytes (whole blocks)
 };
 

@@ -277,7 +277,7 @@ Result<BlockShape> choose_shape(DecodePlan& plan, const Tuning& tuning) {
   plan.subtiles = plan.tile == 32 && !is_masked(plan) && plan.sums() <= most_sums ? 2 : 1;
   plan.subtiles = plan.team > 1 || plan.heads > 1 ? plan.tile / 16 : chosen.subtiles.value_or(plan.subtiles);
   for (SidePlan* side : {&plan.k, &plan.v}) {
-    if (side->is_misaligned && plan.page_tokens > 0) side->slot_align = 16;  // pages lie 16 n bytes apart
+    align_slots(*side, plan.page_tokens);
     side->caches_in_l1 = side->slot_align == 16 && plan.heads == 1 && leaves_l1_cache(plan);
   }
   plan.decisions.push_back(decision);

@@ -311,6 +311,8 @@ Result<SidePlan> plan_side(const Format& format, int head_dim, bool is_planar, b
 // Chooses where the staged rows of a side are and by which loads lanes read them: the fewest bank conflicts, then the
 // least memory.
 void place_rows(SidePlan& side, bool is_key);
+// Keeps the offset of unaligned rows modulo 16 bytes alone, if they are in pages: pages may lie 16 bytes apart.
+void align_slots(SidePlan& side, int page_tokens);
 // The same for long rows (SidePlan::is_record): those of records of 16 modulo 32 bytes, and if by_bulk says so all that
 // bulk copies can bring. Does nothing with other rows.
 void place_records(SidePlan& side, const Problem& problem, bool is_key, bool by_bulk);

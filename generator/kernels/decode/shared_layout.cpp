@@ -264,4 +264,8 @@ void place_rows(SidePlan& side, bool is_key) {
   choose_loads(side, is_key);
 }
 
+void align_slots(SidePlan& side, int page_tokens) {
+  if (side.is_misaligned && page_tokens > 0) side.slot_align = 16;
+}
+
 }  // namespace kvjit

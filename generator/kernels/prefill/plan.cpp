@@ -248,8 +248,7 @@ Result<int> size_ring(PrefillPlan& plan) {
   for (const int tokens : {32, 16, 8}) {
     if (tokens > plan.tokens / warps) continue;
     plan.stage_tokens = tokens;
-    size_stage(plan.k, tokens, kSector);
-    size_stage(plan.v, tokens, kSector);
+    for (SidePlan* side : {&plan.k, &plan.v}) size_stage(*side, tokens, kSector), align_slots(*side, plan.page_tokens);
     if (plan.copies_rows) return 0;
     bytes = plan.producer_warps * plan.stage_bytes() + kReadSlack;
     plan.ring = 2 * bytes <= left ? 2 : 1;

@@ -42,6 +42,10 @@ TEST_CASE("formats, layouts and ragged lengths: the oracle's answer in any numbe
                 {300, 0, 5, 128, 129}, {0, 1, 3});
 }
 
+TEST_CASE("unaligned rows in pages an odd number of 16 bytes apart: the oracle's answer") {
+  check_prefill({paged("vllm_octave_3", "tbq4_0", 8, Layout::rows)}, {300, 0, 5, 129}, {0, 3});
+}
+
 TEST_CASE("heads of 64 dimensions, and of 64 and 128: the oracle's answer in any number of blocks") {
   check_prefill({{"q8_0", "q4_0", 64, 4, 70, Layout::planar, true},
                  {"f16", "f16", 64, 3, 30, Layout::planar, true},

@@ -34,8 +34,11 @@ inline void check_prefill(const std::vector<Case>& all, const std::vector<int>& 
     warm_up(context, batch, kThreads);
     for (const Planned& one : batch) {
       REQUIRE_MESSAGE(one.source.kernels.count(Role::prefill) == 1, one.test.name());
-      Judge judge(context, one, int(lengths.size()), *std::max_element(lengths.begin(), lengths.end()));
-      for (const int count : blocks) judge.check(prefill_call(lengths, count));
+      for (const PagePlaces places : {PagePlaces::own, PagePlaces::other}) {
+        if (places != PagePlaces::own && one.test.page_tokens == 0) continue;
+        Judge judge(context, one, int(lengths.size()), *std::max_element(lengths.begin(), lengths.end()), places);
+        for (const int count : blocks) judge.check(prefill_call(lengths, count));
+      }
     }
   }
 }
