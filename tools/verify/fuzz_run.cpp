@@ -101,9 +101,11 @@ Result<void> fill(KernelHarness& harness, const FuzzCase& one, const Problem& pr
       side.stored = written;
       const ByteAgreement bytes = compare_rows(format, written, encoded);
       const long long off = bytes.code_differs + bytes.scale_differs;
-      // float32 sums are off by about 1e-6, which rounds one scale in 500 and fewer codes the other way.
+      // float32 sums are off by about 1e-6, which rounds one scale in 500 and fewer codes the other way. Rotated rows
+      // of ties have ties, too: they have more such codes.
+      const double codes = one.inputs.numbers[s] == Numbers::ties ? 1e-2 : 1e-3;
       const double allowed =
-          is_byte_exact(format) ? 0 : 1e-3 * double(bytes.code_bytes) + 1e-2 * double(bytes.scale_bytes) + 2;
+          is_byte_exact(format) ? 0 : codes * double(bytes.code_bytes) + 1e-2 * double(bytes.scale_bytes) + 2;
       if (double(off) > allowed)
         return differs(fmt::format("quantize of {}: {} bytes differ from the reference codec", format.name, off));
     } else {

@@ -114,7 +114,8 @@ int layout_shared(DecodePlan& plan, const BlockShape& shape, int probability_buf
   const int epilogue_end = plan.epilogue_at + (plan.fuses_merge ? plan.rows * plan.v.rotated_dim * 4 : 0) +
                            round_up(shape.warps * plan.rows * 8, 16) +
                            plan.streams() / plan.team * rows * (plan.v.rotated_dim + 4) * 4;
-  plan.shared_bytes = std::max(ring_end, epilogue_end);
+  const int append_end = plan.ring_at + shape.warps * plan.append_bytes;  // before the first stage is asked for
+  plan.shared_bytes = std::max({ring_end, append_end, epilogue_end});
   return plan.shared_bytes;
 }
 

@@ -588,8 +588,8 @@ Source emit_decode(const DecodePlan& plan, const Registry& registry) {
   if (plan.rotates_output) w.line("  using ValueDomain = kv::ValueDomain;");
   if (plan.append) {
     w.line("  using KeyWriter = kv::KeyWriter;\n  using ValueWriter = kv::ValueWriter;");
-    w.line("  static constexpr int kAppendBytes = {};  // of shared memory, a warp",
-           std::max(writer_bytes(plan.k.format, plan.head_dim), writer_bytes(plan.v.format, plan.head_dim_v)));
+    w.line("  static constexpr int kAppendBytes = {}, kSharedBytes = {};  // of shared memory: a warp, the block",
+           plan.append_bytes, plan.shared_bytes);
   }
   w.line("{}\n{}", load_bits_of(plan.q_type), store_of(plan.out_type));
   w.line("  KV_DEVICE static int key_place(int i) {{ return kKeyPlace[i]; }}");

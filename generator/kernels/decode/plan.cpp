@@ -10,6 +10,7 @@
 #include <numeric>
 #include <utility>
 
+#include "generator/emit/writer.hpp"
 #include "generator/formats/reference_codec.hpp"
 
 namespace kvjit {
@@ -165,6 +166,9 @@ Result<DecodePlan> begin_plan(const Problem& problem, bool by_bulk) {
   plan.fuses_merge = problem.fuse;
   plan.out_type = problem.v.is_transformed() && !plan.rotates_output ? Element::f32 : problem.out_type;
   plan.q_type = problem.k.is_transformed() && !plan.rotates_queries ? Element::f32 : problem.q_type;
+  if (plan.append)
+    plan.append_bytes =
+        std::max(emit::writer_bytes(problem.k, plan.head_dim), emit::writer_bytes(problem.v, plan.head_dim_v));
   const bool is_planar = problem.is_planar();
   const bool by_integers = problem.arch.has("mma_m16n8k32_s8");
   KV_TRY(k, plan_side(problem.k, problem.head_dim, is_planar, true, by_integers));

@@ -251,6 +251,7 @@ struct DecodePlan : AttentionShape {
   int scheduler_at = 0, row_count_at = 0, order_at = 0, integer_table_at = 0, queries_at = 0, sums_at = 0,
       sum_groups = 0, units_at = 0, row_max_at = 0, reference_max_at = 0, probabilities_at = 0, ring_at = 0,
       stage_bytes = 0, epilogue_at = 0, shared_bytes = 0;
+  int append_bytes = 0;  // of a warp, in which it packs new rows (append), from ring_at on
   // Token-major heads: KV heads that a block takes together, and where the barriers of its copies are. q_heads_per_kv
   // and rows are those of one head.
   int heads = 1, barriers_at = 0;

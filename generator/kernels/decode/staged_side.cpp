@@ -313,6 +313,8 @@ Result<SidePlan> plan_side(const Format& format, int head_dim, bool is_planar, b
   }
   for (const SectionPlan& section : side.sections)
     side.is_wide |= !is_key && leaves_halves(section.own ? *section.own : format, section);
+  // The scale of a residual is a product of halves and a factor, which a half holds for large rows alone.
+  side.is_wide |= !is_key && format.has_residual();
   side.by_matrices = by_matrices && are_matrices(side);
   place_rows(side, is_key);
   if (format.scale_bytes > 0) {

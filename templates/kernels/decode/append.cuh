@@ -23,7 +23,7 @@ KV_DEVICE void append_row(const NewRows& rows, const CacheSide& side, int sequen
 template <class Plan>
 KV_DEVICE void append(const AppendArgs& args, const KvSplit& split) {
   constexpr int kNew = Plan::kAllRows / Plan::kGroup;
-  static_assert(Plan::kWarps * Plan::kAppendBytes <= Plan::kStages * Plan::kWarps * Plan::kStageBytes,
+  static_assert(Plan::kRingAt + Plan::kWarps * Plan::kAppendBytes <= Plan::kSharedBytes,
                 "rows are packed where the ring will be");
   // A team stages the tiles of its last round whole (decode.cuh), so the rows behind the split must be there, too. The
   // block that has them stores the same bytes.

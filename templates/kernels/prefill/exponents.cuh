@@ -73,7 +73,13 @@ struct RowFit {
     const auto place = [&](int i) { return scales_of<Side, S>(stage, misalignment, row, i / S::kReads, c); };
     const auto index = [&](int i) { return S::kScalesValues ? scale_index<S>(i % S::kReads, c) : 0; };
     float bound = 0.f;
+    // A scale that would be a subnormal half loses bits, whatever it is multiplied by.
+    [[maybe_unused]] bool has_small_scales = false;
     if constexpr (kHasScales) {
+      u32 largest = most(reads);
+      largest = larger_bits(largest, shfl_xor(largest, 1));
+      largest = larger_bits(largest, shfl_xor(largest, 2));
+      has_small_scales = largest < Range::kLeast;
       KV_UNROLL
       for (int i = 0; i < kReads; ++i) {
         const float of_read =
@@ -86,7 +92,7 @@ struct RowFit {
     }
     bound = larger(bound, shfl_xor(bound, 1));
     bound = larger(bound, shfl_xor(bound, 2));
-    const int exponent = exponent_of_bound(bound);
+    const int exponent = exponent_of_bound(bound, has_small_scales);
     const float factor = power_of_two(-exponent);
     if (exponent == 0) return 0;
     KV_UNROLL

@@ -13,9 +13,10 @@ constexpr int kExponentBias = 127;                       // of float32; exponent
 
 KV_DEVICE float power_of_two(int exponent) { return float_of(u32(exponent + kExponentBias) << 23); }
 // The exponent of the largest of a row's numbers, if it needs one that is not zero. bound: not less than that number.
-KV_DEVICE int exponent_of_bound(float bound) {
+// needs_one: it does, whatever its size.
+KV_DEVICE int exponent_of_bound(float bound, bool needs_one = false) {
   const int exponent = int(bits_of(bound) >> 23) - kExponentBias;
-  if (bound == 0.f || (exponent >= kLeastExponent && exponent < kMostExponent)) return 0;
+  if (bound == 0.f || (!needs_one && exponent >= kLeastExponent && exponent < kMostExponent)) return 0;
   const int shift = exponent - kFittedExponent;
   return shift < -kMostShift ? -kMostShift : shift > kMostShift ? kMostShift : shift;
 }

@@ -30,6 +30,8 @@ double huge(int) { return 3e5; }
 double large(int) { return 1.2e4; }  // minima are stored as halves
 double small(int) { return 1e-5; }   // halves hold it
 double tiny(int) { return 1e-9; }
+double faint(int) { return 6e-5; }  // its scales would be subnormal halves
+double weak(int) { return 1e-3; }
 double beyond(int) { return 1e15; }
 double one_large(int behind) { return behind == 30 ? 1e5 : 1; }
 // The last 20 tokens are far larger than all before, so queries before them see small values alone.
@@ -57,6 +59,9 @@ const RangeCase kCases[] = {
     {{"f16", "f16", "q_type = \"f32\"\nfeatures = [\"causal\"]", 4, 40}, one, small, 1e5, ManyRows::prefill, "sm_80"},
     {{"f16", "f16", "q_type = \"bf16\"\nhead_dim = 512\nfeatures = [\"causal\"]", 8, 10}, one, small, 1e5},
     {{"q4_0", "q4_0", "q_type = \"bf16\"\nfeatures = [\"causal\"]", 4, 70}, one, small, 1e5, ManyRows::two_pass},
+    {{"f16", "vllm_fp8_per_token_head", kCausal, 4, 70}, faint, one},
+    {{"vllm_fp8_per_token_head", "vllm_fp8_per_token_head", kCausal, 20, 3, Layout::rows}, faint, one},
+    {{"vllm_fp8_per_token_head", "vllm_fp8_per_token_head", kCausal, 20, 3, Layout::rows}, weak, one},
 };
 
 std::vector<double> rows_of(const Format& format, int side, int dim, Factor factor, std::vector<std::uint8_t>& bytes) {
@@ -177,6 +182,7 @@ const Mutation kMutations[] = {
     {2, "wanted > 0 && wanted < old - kStay ? wanted : old", "old"},
     {4, "set_byte(exponents, b, h, exponent);", ""},
     {9, "TokenExponents<Plan, false>::multiply(s, n);", ""},
+    {18, "has_small_scales = largest < Range::kLeast;", ""},
     {12, "QueryFactors<Plan>::fit(x[i], to, row + i);", ""},
     {13, "QueryFactors<Plan>::multiply(s, q, row_of_group);", ""},
     {15, "for (int h = 0; h < 2; ++h) factor[h] = float_of(load_staged_u32(place(q, row + 8 * h)));",

@@ -54,7 +54,8 @@ double stored_error(const Format& format, int dim, int exponent) {
 }
 
 // The exponent of two furthest from 0, up to `end`, by which rows may be multiplied and still keep their accuracy.
-// Formats with a scale of the caller have any, because the scale is multiplied, too.
+// Formats with a scale of the caller have any, because the scale is multiplied, too. Upwards half of the range is left:
+// of two rows of one length one may have a larger scale, which corrects for its codes.
 int furthest_exponent(const Format& format, int dim, int end) {
   if (format.has_tensor_scale()) return end;
   const double limit = 1.3 * stored_error(format, dim, 0) + 1e-3;
@@ -63,7 +64,7 @@ int furthest_exponent(const Format& format, int dim, int end) {
     const int middle = (good + bad) / 2;
     (stored_error(format, dim, middle) <= limit ? good : bad) = middle;
   }
-  return good;
+  return good > 0 ? good - 1 : good;
 }
 
 }  // namespace
