@@ -148,6 +148,7 @@ inline void device_assert(bool condition, KV_SITE) {
 }
 
 inline u32 bits_of(float a) { return __builtin_bit_cast(u32, a); }
+inline int ordered_bits(float a) { return a == a ? __builtin_bit_cast(int, a) : 0x7fffffff; }
 inline float float_of(u32 a) { return __builtin_bit_cast(float, a); }
 
 inline u32 shfl(u32 v, int from, KV_SITE) { return cpu::show<1>({v}, file, line)[from & 31][0]; }
@@ -203,7 +204,7 @@ inline float f32_from_f16(u32 h) {
 }
 inline u16 f16_from_f32(float f) {  // round to nearest even
   const u32 sign = bits_of(f) >> 16 & 0x8000u, a = bits_of(f) & 0x7fffffffu;
-  if (a > 0x7f800000u) return 0x7fff;  // any NaN: 9.7.9.21
+  if (a > 0x7f800000u) return 0x7fff;                // any NaN: 9.7.9.21
   if (a >= 0x477ff000u) return u16(sign | 0x7c00u);  // from 65520 on: infinity
   // A subnormal half: the addition rounds it at its last place.
   if (a < 0x38800000u) return u16(sign | (bits_of(float_of(a) + 0.5f) - 0x3f000000u));

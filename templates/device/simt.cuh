@@ -100,6 +100,8 @@ KV_DEVICE float larger(float a, float b) { return fmaxf(a, b); }  // of a number
 KV_DEVICE float smaller(float a, float b) { return fminf(a, b); }
 KV_DEVICE int count_bits(u32 a) { return __popc(a); }
 KV_DEVICE u32 bits_of(float a) { return __float_as_uint(a); }
+// The bits of a result of arithmetic as an integer: a NaN, which has no sign then, is above all numbers.
+KV_DEVICE int ordered_bits(float a) { return __float_as_int(a); }
 KV_DEVICE float float_of(u32 a) { return __uint_as_float(a); }
 KV_DEVICE float exp2_fast(float x) {  // 9.7.3.20: error 2 ulp
   float y;

@@ -42,6 +42,9 @@ struct FeatureDefaults {
   static constexpr bool kChangesScores = true;
   static constexpr bool kLoads = false;       // Loaded comes from memory
   static constexpr bool kMayHide = false;     // a score may become minus infinity, which hides the token from the row
+  // apply_first() leaves tokens that hides() names with a score that is minus or plus infinity or NaN. It is for
+  // families that look for such scores, and for features behind which no other one needs the score.
+  static constexpr bool kHidesLate = false;
   static constexpr bool kNeedsWhole = false;  // apply() needs the whole score; else the score may come as a difference
   KV_DEVICE static Row row(const FeatureArgs&, const QueryRow&) { return {}; }
   template <class Row>
@@ -51,6 +54,10 @@ struct FeatureDefaults {
   template <class Row, class Loaded>
   KV_DEVICE static float apply(float score, const Row&, const Loaded&, int) {
     return score;
+  }
+  template <class Row, class Loaded>
+  KV_DEVICE static bool hides(const Row&, const Loaded&) {
+    return false;
   }
   KV_DEVICE static End end(const FeatureArgs&, const QueryRow&) { return {}; }
   template <class End>
@@ -72,7 +79,8 @@ struct Features : EveryValue {
   struct End : Each::End... {};
   static constexpr bool kChangesScores = (Each::kChangesScores || ... || false),
                         kLoads = (Each::kLoads || ... || false), kNeedsWhole = (Each::kNeedsWhole || ... || false),
-                        kMayHide = (Each::kMayHide || ... || false);
+                        kMayHide = (Each::kMayHide || ... || false),
+                        kHidesLate = (Each::kHidesLate || ... || false) && !kNeedsWhole;
 
   KV_DEVICE static QueryRow query_row(const FeatureArgs& args, int sequence, int query, int head, int heads,
                                       int length) {
@@ -95,6 +103,19 @@ struct Features : EveryValue {
   KV_DEVICE static float apply(float score, const Row& row, const Loaded& loaded, int token) {
     ((score = Each::apply(score, row, loaded, token)), ...);
     return score;
+  }
+  KV_DEVICE static float apply_first(float score, const Row& row, const Loaded& loaded, int token) {
+    const auto one = [&]<class F>(F) {
+      if constexpr (F::kHidesLate && kHidesLate)
+        score = F::apply_first(score, row, loaded);
+      else
+        score = F::apply(score, row, loaded, token);
+    };
+    (one(Each{}), ...);
+    return score;
+  }
+  KV_DEVICE static bool hides(const Row& row, const Loaded& loaded) {
+    return (Each::hides(row, loaded) || ... || false);
   }
   KV_DEVICE static End end(const FeatureArgs& args, const QueryRow& at) {
     End end{};

@@ -9,7 +9,8 @@ namespace kv {
 
 template <bool kHasSlopes>
 struct Mask : FeatureDefaults<Mask<kHasSlopes>> {
-  static constexpr bool kLoads = true, kMayHide = true;
+  static constexpr bool kLoads = true, kMayHide = true, kHidesLate = true;
+  static constexpr u32 kMinusInfinity = 0xfc00;
   struct Row {
     const u16* mask;  // the half of token 0
     float slope;      // of the query head, times log2(e); log2(e) without slopes
@@ -23,10 +24,12 @@ struct Mask : FeatureDefaults<Mask<kHasSlopes>> {
             kHasSlopes ? args.slopes[at.head] * kLog2E : kLog2E};
   }
   KV_DEVICE static Loaded load(const Row& row, int token) { return {row.mask[token]}; }
-  KV_DEVICE static float apply(float score, const Row& row, const Loaded& loaded, int) {
-    constexpr u32 kMinusInfinity = 0xfc00;
-    if (loaded.half == kMinusInfinity) return minus_infinity();
+  KV_DEVICE static bool hides(const Row&, const Loaded& loaded) { return loaded.half == kMinusInfinity; }
+  KV_DEVICE static float apply_first(float score, const Row& row, const Loaded& loaded) {
     return score + f32_from_f16(loaded.half) * (kHasSlopes ? row.slope : kLog2E);
+  }
+  KV_DEVICE static float apply(float score, const Row& row, const Loaded& loaded, int) {
+    return hides(row, loaded) ? minus_infinity() : apply_first(score, row, loaded);
   }
 };
 

@@ -110,11 +110,16 @@ bool agree(Type type, std::uint32_t gpu, std::uint32_t cpu) {
   const auto half = [](std::uint32_t word, int i) { return float_from_f16(std::uint16_t(word >> 16 * i)); };
   const auto bfloat = [](std::uint32_t word, int i) { return std::bit_cast<float>(word >> 16 * i << 16); };
   switch (type) {
-    case Type::halves: return agree(half(gpu, 0), half(cpu, 0), 0) && agree(half(gpu, 1), half(cpu, 1), 0);
-    case Type::bfloats: return agree(bfloat(gpu, 0), bfloat(cpu, 0), 0) && agree(bfloat(gpu, 1), bfloat(cpu, 1), 0);
-    case Type::real: return agree(std::bit_cast<float>(gpu), std::bit_cast<float>(cpu), 0);
-    case Type::approximate: return agree(std::bit_cast<float>(gpu), std::bit_cast<float>(cpu), 0x1p-20);
-    case Type::integer: return gpu == cpu;
+    case Type::halves:
+      return agree(half(gpu, 0), half(cpu, 0), 0) && agree(half(gpu, 1), half(cpu, 1), 0);
+    case Type::bfloats:
+      return agree(bfloat(gpu, 0), bfloat(cpu, 0), 0) && agree(bfloat(gpu, 1), bfloat(cpu, 1), 0);
+    case Type::real:
+      return agree(std::bit_cast<float>(gpu), std::bit_cast<float>(cpu), 0);
+    case Type::approximate:
+      return agree(std::bit_cast<float>(gpu), std::bit_cast<float>(cpu), 0x1p-20);
+    case Type::integer:
+      return gpu == cpu;
   }
   return false;
 }
@@ -123,8 +128,9 @@ TEST_CASE("functions of the device layer: zeros, subnormals, infinities and NaN,
   const auto device = gpu(), host = open_context(DeviceKind::cpu);
   const std::string arch = device->backend()->info().arch;
   std::vector<std::uint32_t> words;
-  for (const float x : {0.f, 1.f, 2.5f, 1e-40f, 0x1p-126f, 0x1p-127f, 0x1p126f, 0x1p127f, 1e-30f, 1e-8f, 0x1p-24f,
-                        0x1p-25f, 65504.f, 65519.f, 65520.f, 0x1p31f, 1e38f, 3.4e38f, 126.5f, 149.f, INFINITY, NAN})
+  for (const float x :
+       {0.f,      1.f,     2.5f,    1e-40f,  0x1p-126f, 0x1p-127f, 0x1p126f, 0x1p127f, 1e-30f, 1e-8f,    0x1p-24f,
+        0x1p-25f, 65504.f, 65519.f, 65520.f, 0x1p31f,   1e38f,     3.4e38f,  126.5f,   149.f,  INFINITY, NAN})
     for (const float sign : {1.f, -1.f}) words.push_back(std::bit_cast<std::uint32_t>(std::copysign(x, sign)));
   for (const std::uint32_t halves : {0x7e000001u, 0x3c007fffu, 0xffffu, 0x7c00fc00u, 0x3c00u, 0x00010001u, 0x83ff0400u,
                                      0x7bff7bffu, 0x7f80ff80u, 0xffffffffu, 0x7fff3f80u, 0x7f7f0080u})

@@ -11,8 +11,8 @@
 #include <numeric>
 
 #include "tools/verify/harness_data.hpp"
-#include "tools/verify/uniform.hpp"
 #include "tools/verify/inputs/unmapped.hpp"
+#include "tools/verify/uniform.hpp"
 
 namespace kvjit {
 

@@ -425,7 +425,7 @@ Result<PrefillPlan> plan_prefill(const Problem& problem) {
   }
   plan.exponents_at = plan.ones_at + (plan.scales_scores ? kOnesBytes : 0);
   const int wide_sides = int(plan.key_range.is_wide) + int(plan.value_range.is_wide);
-  plan.query_factors_at = plan.exponents_at + wide_sides * plan.stages * (kTokens + 16);
+  plan.query_factors_at = plan.exponents_at + wide_sides * plan.stages * kTokens;
   int end = plan.query_factors_at + (plan.has_query_factors() ? 2 * plan.blocks * 64 * int(sizeof(float)) : 0);
   if (!plan.copies_rows) end = place_entries(plan.v, place_entries(plan.k, end));
   plan.ring_at = round_up(end, kSector);

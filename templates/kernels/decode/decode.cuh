@@ -135,8 +135,11 @@ KV_DEVICE void take_tile(Sums<Plan>& sums, SharedAddress stage, const Queries<Pl
       if constexpr (Features::kMayHide)
         hide_values<Plan>(x, stage + K::kStageBytes, first, v_misalignment, v_codes, v_stride);
     };
-    if constexpr (Features::kMayHide && kHiding == Hiding::kFirst)
+    if constexpr (Features::kMayHide && kHiding == Hiding::kFirst) {
+      if constexpr (Features::kHidesLate)
+        if (any(largest_bits<Plan>(x) >= kInfinityBits)) features.hide_late(x, token + first);
       if (hides()) hide();
+    }
     bool needs_rescale = largest_bits<Plan>(x) >= sums.softmax.rescales_at;
     if (Plan::Feature::template skips_values<Plan>(x, needs_rescale)) {
       exponentiate<Plan>(p, x, sums.softmax);  // for the denominator alone: the skipped tokens keep their weight
@@ -146,6 +149,8 @@ KV_DEVICE void take_tile(Sums<Plan>& sums, SharedAddress stage, const Queries<Pl
       sums.value_scales.load(stage + K::kStageBytes, first, v_misalignment, table);
     if constexpr (V::kScalesGroups || IsWide<V>) needs_rescale |= !sums.value_scales.fit();
     if (any(needs_rescale)) {
+      if constexpr (Features::kHidesLate && kHiding != Hiding::kFirst)
+        if (any(largest_bits<Plan>(x) >= kInfinityBits)) features.hide_late(x, token + first);
       if constexpr (Features::kMayHide && kHiding != Hiding::kFirst) {
         if (any(!sums.value_scales.fit()) && hides()) {
           if constexpr (kHiding == Hiding::kByScales) {

@@ -50,7 +50,7 @@ class SplitFeatures {
                                       Block::kColumnBlocks * 8 * Plan::kFeatureRowBytes);
   }
   KV_DEVICE static const Row& row_of(int column) { return rows()[Places::first_row() + column]; }
-  KV_DEVICE typename F::Loaded load_one(int i, int token) const {
+  KV_DEVICE static typename F::Loaded load_one(int i, int token) {
     const int at = token + Places::token_of(i);
     return F::load(row_of(Places::column_of(i)), at < bounds().last ? at : bounds().last);
   }
@@ -102,9 +102,19 @@ class SplitFeatures {
         float& score = x[i / (4 * Plan::kColumnBlocks)][n][i % 4];
         const float reference_max = F::kNeedsWhole ? float(softmax.reference_max[n][i % 2]) : 0.f;
         const typename F::Loaded one = kLoadsAhead ? loaded.of[kLoadsAhead ? i : 0] : load_one(i, token);
-        score = F::apply(score + reference_max, row_of(Places::column_of(i)), one, token + Places::token_of(i)) -
+        score = F::apply_first(score + reference_max, row_of(Places::column_of(i)), one, token + Places::token_of(i)) -
                 reference_max;
       }
+    }
+  }
+  // Gives tokens that F::hides() names minus infinity, whatever apply() left there. Rare.
+  static constexpr bool kHidesLate = F::kHidesLate;
+  KV_DEVICE void hide_late(Scores<Plan> (&x)[Plan::kSubtiles], int token) const {
+    KV_UNROLL
+    for (int i = 0; i < kScores; ++i) {
+      pause(i);
+      if (F::hides(row_of(Places::column_of(i)), load_one(i, token)))
+        x[i / (4 * Plan::kColumnBlocks)][i / 4 % Plan::kColumnBlocks][i % 4] = minus_infinity();
     }
   }
 };

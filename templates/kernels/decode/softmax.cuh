@@ -26,6 +26,7 @@ constexpr float kMasked = -1e30f;  // x of a token that the row does not see: 2^
 constexpr float kFloor = -1e29f;   // reference maximum of a row that has seen no token; every score is above it
 constexpr float kBias = 8.f;       // log2 of the largest probability after a rescale: far from fp16's subnormals
 constexpr float kLimit = 14.f;     // log2 of the largest probability without a rescale: far from fp16's largest number
+constexpr int kInfinityBits = 0x7f800000;  // largest_bits() is at least this if a score is plus infinity or NaN
 constexpr int kAlways = -2147483647 - 1;  // value of `rescales_at` that every vote reaches
 
 // Scores, or x, of 16 tokens in the accumulator layout (device/simt.cuh): [block of 8 columns][register].
@@ -76,7 +77,7 @@ struct Softmax {
 // SplitFeatures (kernels/decode/features.cuh).
 template <class Plan>
 struct PlainFeatures {
-  static constexpr bool kMayHide = Plan::Feature::kMayHide, kHidesByScore = false;
+  static constexpr bool kMayHide = Plan::Feature::kMayHide, kHidesByScore = false, kHidesLate = false;
   QueryChunk<Plan> chunk;
   int length;
   struct Loaded {};
@@ -106,10 +107,10 @@ KV_DEVICE void mask_scores(Scores<Plan> (&x)[Plan::kSubtiles], const Features& f
 // above all negative ones, and a NaN is above all numbers, so a NaN makes the vote due.
 template <class Plan>
 KV_DEVICE int largest_bits(const Scores<Plan> (&x)[Plan::kSubtiles]) {
-  int largest = int(bits_of(x[0][0][0]));
+  int largest = ordered_bits(x[0][0][0]);
   KV_UNROLL
   for (int i = 1; i < Plan::kSubtiles * 4 * Plan::kColumnBlocks; ++i) {
-    const int bits = int(bits_of(x[i / (4 * Plan::kColumnBlocks)][i / 4 % Plan::kColumnBlocks][i % 4]));
+    const int bits = ordered_bits(x[i / (4 * Plan::kColumnBlocks)][i / 4 % Plan::kColumnBlocks][i % 4]);
     largest = bits > largest ? bits : largest;
   }
   return largest;

@@ -114,6 +114,7 @@ KV_DEVICE void finish_products(float (&sums)[kSums], int group) {
 template <class Plan>
 struct RowExponents {
   KV_DEVICE void reset() {}
+  KV_DEVICE void look(int) {}
   template <int kSums>
   KV_DEVICE void fit(float (&)[64], float (&)[kSums], const float (&)[2], int, int) {}
   template <int kBlocks, int kSums>
@@ -183,20 +184,26 @@ KV_DEVICE void consume(const Args& args) {
     publish_operands();
     sync_team<4>();
     exponents.reset();
+    bool scales_queries[kBlocks];
     KV_UNROLL
     for (int b = 0; b < kBlocks; ++b) {
       softmax[b].reset();
+      scales_queries[b] = QueryFactors<Plan>::are_needed(q, b * kBlockRows + warp() % 4 * 16 + g);
       KV_UNROLL
       for (int i = 0; i < kSums; ++i) o[b][i] = 0.f;
     }
     // Ends the products of a block. Its scores, of the tokens of stage n, become the probabilities p.
-    const auto attend = [&](int b, int tile, [[maybe_unused]] bool is_first) {
+    // scales_keys: tokens of stage n have powers of two.
+    const auto attend = [&](int b, int tile, [[maybe_unused]] bool is_first, bool scales_keys) {
       RowSoftmax& rows = softmax[b];
       auto factors = score_factors<Plan>(n, unit);
       finish_products(s, group);
-      TokenExponents<Plan, false>::multiply(s, n);
       const int row_of_group = b * kBlockRows + warp() % 4 * 16 + g, row = first_row + row_of_group;
-      QueryFactors<Plan>::multiply(s, q, row_of_group);
+      const auto multiply_scores = [&] {
+        if (scales_keys) TokenExponents<Plan, false>::scale(s, n);
+        if (scales_queries[b]) QueryFactors<Plan>::multiply(s, q, row_of_group);
+      };
+      multiply_scores();
       const auto apply_rule = [&] { rule.apply(s, work, row, tile, unit); };
       float sums[2];
       if constexpr (Plan::kTracksMaximum) {
@@ -218,12 +225,12 @@ KV_DEVICE void consume(const Args& args) {
           rows.exponentials(s, sums, factors);
           if (warp_uniform(moves) || are_halves(sums) || rows.raise_reference(s, sums, o[b])) break;
           multiply_keys_by_mma<Plan::kKeyDim / 16>(s, q + b * kQueryBlockBytes<Plan>, Stages::operand(false, n));
-          TokenExponents<Plan, false>::multiply(s, n);
-          QueryFactors<Plan>::multiply(s, q, row_of_group);
+          multiply_scores();
           factors = score_factors<Plan>(n, unit);
         }
         if (b == kBlocks - 1) Stages::leave(false, n);
       }
+      if (b == 0) exponents.look(n);
       exponents.fit(s, o[b], rows.sum, n, b);
       KV_UNROLL
       for (int h = 0; h < 2; ++h) rows.sum[h] += sums[h];
@@ -241,9 +248,10 @@ KV_DEVICE void consume(const Args& args) {
       KV_NO_UNROLL
       for (int tile = work.first_tile + part; tile < work.end_tile; tile += kStep, n += kStep) {
         wait_phase(Stages::full(false, n), Stages::parity(n));
+        const bool scales_keys = TokenExponents<Plan, false>::has_some(n);
         await_tensor_order(group);
         multiply_keys<Plan::kKeyDim / 16>(s, q, uniform(Stages::operand(false, n)));
-        attend(0, tile, tile < work.first_tile + kStep);
+        attend(0, tile, tile < work.first_tile + kStep, scales_keys);
         wait_phase(Stages::full(true, n), Stages::parity(n));
         corrupt_rows<Plan>(rule, o, work, first_row + warp() % 4 * 16 + g, tile, n);
         await_tensor_order(group);
@@ -264,9 +272,11 @@ KV_DEVICE void consume(const Args& args) {
       KV_NO_UNROLL
       for (int tile = work.first_tile; tile < work.end_tile; ++tile, ++n) {
         const bool is_first = tile == work.first_tile;
+        bool scales_keys = false;
         KV_UNROLL
         for (int b = 0; b < kBlocks; ++b) {
           wait_phase(Stages::full(b > 0, n), Stages::parity(n));
+          if (b == 0) scales_keys = TokenExponents<Plan, false>::has_some(n);
           if (b == kBlocks - 1) corrupt_rows<Plan>(rule, o, work, first_row + warp() % 4 * 16 + g, tile, n);
           await_tensor_order(group);
           if (b > 0 || !is_first) {
@@ -278,7 +288,7 @@ KV_DEVICE void consume(const Args& args) {
           }
           multiply_keys<Plan::kKeyDim / 16>(s, q + b * kQueryBlockBytes<Plan>, uniform(Stages::operand(false, n)));
           if (b == 0 && !is_first) Stages::leave(true, n - 1);
-          attend(b, tile, is_first);
+          attend(b, tile, is_first, scales_keys);
         }
       }
       if (work.end_tile > work.first_tile) {

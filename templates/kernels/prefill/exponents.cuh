@@ -2,7 +2,8 @@
 // whose largest number is not between 2^kLeast and 2^kMost as a half is unpacked relative to a power of two of its own:
 //
 //   producer   the bound of a row follows from its scales and the largest code, or from its elements. Where it is out
-//              of that range, they are multiplied by 2^-e ahead of rounding, and e is stored beside the stage
+//              of that range, they are multiplied by 2^-e before they are rounded, and e is stored beside the stage. A
+//              warp converts its tokens without exponents, and again if one of them needs one
 //   K          scores of the token are multiplied by 2^e
 //   V          probabilities are multiplied by 2^e / 2^E. E is an exponent of each query row, near that of its
 //              largest probability times 2^e in a tile, so it depends on what the row sees alone. Sums are relative to
@@ -20,8 +21,8 @@ namespace kv {
 template <class Plan, bool kIsV>
 concept HasExponents = (kIsV ? Plan::kHasValueExponents : Plan::kHasKeyExponents);
 
-// Reads a row again relative to a power of two, if its numbers need one, and returns the exponent. reads: as load() has
-// made them. The lanes of a row have the same exponent.
+// fits: whether a lane's part of a row is halves as it is. fit: reads a row again relative to a power of two, if its
+// numbers need one, and returns the exponent, which the lanes of a row have in common. reads: as load() has made them.
 template <class Range, class Side, class S>
 struct RowFit {
   using Reads = RowReads<S, false>;
@@ -118,36 +119,40 @@ struct RowFit {
 
 template <class Plan, bool kIsV>
 requires(HasExponents<Plan, kIsV>) struct TokenExponents<Plan, kIsV> {
-  static constexpr int kStageBytes = Plan::kTokens + 16;
+  static constexpr bool kHas = true;
   static constexpr SharedAddress kAt =
-      Plan::kExponentsAt + (kIsV && Plan::kHasKeyExponents ? 1 : 0) * (Plan::kStages * kStageBytes);
-  // Of stage n: a byte a token, then a byte for each kTile tokens: whether one of them has an exponent that is not 0.
-  KV_DEVICE static SharedAddress stage(int n) { return kAt + n % Plan::kStages * kStageBytes; }
-  KV_DEVICE static SharedAddress flags(int n) { return stage(n) + Plan::kTokens; }
+      Plan::kExponentsAt + (kIsV && Plan::kHasKeyExponents ? 1 : 0) * (Plan::kStages * Plan::kTokens);
+  static constexpr u32 kNone = kExponentBias * 0x01010101u;  // the exponents of four tokens that have none
+  // Of stage n: a byte a token. Producers write those of rows that leave the range of halves, and those that stood
+  // there before.
+  KV_DEVICE static SharedAddress stage(int n) { return kAt + n % Plan::kStages * Plan::kTokens; }
+  // By all threads of the block, before the first stage is filled.
+  KV_DEVICE static void open() {
+    constexpr int kThreads = (Plan::kWarps + Plan::kConsumerWarps) * 32;
+    for (int i = thread(); i < Plan::kStages * Plan::kTokens / 4; i += kThreads)
+      store_shared_u32(kAt + 4 * i, kNone);
+  }
 
-  // Of a row that a lane has loaded: reads it again if it needs an exponent, and stores that.
+  template <class Side, class S>
+  KV_DEVICE static bool fits(const RowReads<S, false>& reads) {
+    return RowFit<typename Plan::template Range<kIsV>, Side, S>::fits(reads);
+  }
+  // Of a row that a lane has loaded: reads it again relative to its power of two, and stores that. Returns whether it
+  // has one.
   template <class Side, class S>
   KV_DEVICE static bool take(RowReads<S, false>& reads, SharedAddress from, int row, u32 misalignment, int n,
                              int token) {
-    using Fit = RowFit<typename Plan::template Range<kIsV>, Side, S>;
-    const int c = lane() & 3;
-    int exponent = 0;
-    const bool is_marked = any(!Fit::fits(reads));
-    if (is_marked) exponent = Fit::fit(reads, from, row, misalignment, c);
+    const int c = lane() & 3,
+              exponent = RowFit<typename Plan::template Range<kIsV>, Side, S>::fit(reads, from, row, misalignment, c);
     if (c == 0) store_shared_u8(stage(n) + token, u32(exponent + kExponentBias));
-    return is_marked && any(exponent != 0);
+    return exponent != 0;
   }
-  // Says whether one of the warp's kTile tokens, from `token` on, has an exponent.
-  KV_DEVICE static void mark(int n, int token, bool is_marked) {
-    if (lane() == 0) store_shared_u8(flags(n) + token / Plan::kTile, is_marked ? 1u : 0u);
-  }
-  // Whether a token of the stage has an exponent. The stage is full.
-  KV_DEVICE static bool has_some(int n) {
-    u32 some = 0;
-    constexpr int kFlags = Plan::kTokens / Plan::kTile;  // 4, 8 or 16
+  // Whether a token of the stage has an exponent, or any lane says so. The stage is full.
+  KV_DEVICE static bool has_some(int n, bool some = false) {
+    static_assert(Plan::kTokens % 128 == 0, "each lane looks at four tokens");
     KV_UNROLL
-    for (int i = 0; i < kFlags; i += 4) some |= load_shared_u32(flags(n) + i);
-    return warp_uniform(some != 0);
+    for (int i = 0; i < Plan::kTokens; i += 128) some |= load_shared_u32(stage(n) + i + 4 * lane()) != kNone;
+    return any(some);
   }
   // Multiplies numbers of the lane's tokens by their powers of two.
   KV_DEVICE static void scale(float (&s)[64], int n) {
@@ -161,9 +166,6 @@ requires(HasExponents<Plan, kIsV>) struct TokenExponents<Plan, kIsV> {
       }
     }
   }
-  KV_DEVICE static void multiply(float (&s)[64], int n) {
-    if (has_some(n)) scale(s, n);
-  }
 };
 
 // E of the lane's query rows: a byte for each row g + 8 h of block b, 0 as long as no tile had an exponent. A second
@@ -175,18 +177,23 @@ requires(HasExponents<Plan, true>) struct RowExponents<Plan> {
       kFirstSum = kExponentBias + 32,  // of tiles without exponents: probabilities up to 2^15, halves up to 2^14
       kTileSum = kExponentBias + 20;   // of a tile: probabilities up to 2 of 128 tokens, halves below 2^10
   u32 exponents = 0, bounds = 0;
+  bool are_needed = false;
 
   KV_DEVICE static int byte_of(u32 word, int b, int h) { return int(word >> (16 * b + 8 * h) & 255u); }
   KV_DEVICE static void set_byte(u32& word, int b, int h, int value) {
     word = (word & ~(255u << (16 * b + 8 * h))) | u32(value) << (16 * b + 8 * h);
   }
   KV_DEVICE void reset() { exponents = 0; }
+  // Waits for V of stage n, and looks whether it or sums of the warp have exponents.
+  KV_DEVICE void look(int n) {
+    wait_phase(Stages<Plan>::full(true, n), Stages<Plan>::parity(n));
+    are_needed = TokenExponents<Plan, true>::has_some(n, exponents != 0);
+  }
   // s: probabilities of block b and the tile of stage n; o: the sums of the block so far; before: its denominators.
   template <int kSums>
   KV_DEVICE void fit(float (&s)[64], float (&o)[kSums], const float (&before)[2], int n, int b) {
     using Tokens = TokenExponents<Plan, true>;
-    wait_phase(Stages<Plan>::full(true, n), Stages<Plan>::parity(n));
-    if (!Tokens::has_some(n) && !warp_uniform(byte_of(exponents, b, 0) != 0)) return;
+    if (!are_needed || !warp_uniform(Tokens::has_some(n) || byte_of(exponents, b, 0) != 0)) return;
     Tokens::scale(s, int(hide_from_optimizer(u32(n))));
     float products[2], of_sums[2];
     RowSoftmax::largest_of_rows(s, 1.f, products);

@@ -20,6 +20,8 @@ KV_DEVICE void prefill(const Args& args) {
   fill_entries<typename Plan::K>();
   fill_entries<typename Plan::V>();
   if constexpr (Plan::kScalesScores) TokenFactors<Plan>::fill_ones();
+  TokenExponents<Plan, false>::open();
+  TokenExponents<Plan, true>::open();
   if (thread() == 0) {
     PostedWork<Plan>::open();
     Stages<Plan>::open();

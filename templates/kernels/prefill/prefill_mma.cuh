@@ -69,16 +69,19 @@ KV_DEVICE void prefill(const Args& args) {
     copy_values(work.first_tile);
     load_queries<Plan>(args.q, work, first_row, q);
     softmax[0].reset();
+    bool scales_queries = false;
     KV_UNROLL
     for (int i = 0; i < Plan::kValueDim / 2; ++i) o[0][i] = 0.f;
     KV_NO_UNROLL
     for (int tile = work.first_tile; tile < work.end_tile; ++tile) {
       copy_wait<1>();
       sync_block();
+      if (tile == work.first_tile)
+        scales_queries = QueryFactors<Plan>::are_needed(q, warp() % 4 * 16 + (lane() >> 2));
       multiply_keys_by_mma<Plan::kKeyDim / 16>(s, q, k);
       sync_block();
       copy_keys(tile + 1);
-      QueryFactors<Plan>::multiply(s, q, warp() % 4 * 16 + (lane() >> 2));
+      if (scales_queries) QueryFactors<Plan>::multiply(s, q, warp() % 4 * 16 + (lane() >> 2));
       rule.apply(s, work, first_row + warp() % 4 * 16 + (lane() >> 2), tile, unit);
       UnitFactor factor{Rule::kChangesScores ? 1.f : unit};
       if (softmax[0].is_passed(s, factor.unit)) softmax[0].move_reference(s, o[0], factor.unit);

@@ -59,6 +59,7 @@ KV_DEVICE void consume_shared_rows(const Args& args) {
     publish_operands();
     Exchange::meet(1, meetings++);
     rows.reset();
+    const bool scales_queries = QueryFactors<Plan>::are_needed(q, row_of_block);
     KV_UNROLL
     for (int i = 0; i < kSums; ++i) o[0][i] = 0.f;
     KV_NO_UNROLL
@@ -73,7 +74,7 @@ KV_DEVICE void consume_shared_rows(const Args& args) {
       wgmma_wait<0>();
       settle_sums(s);
       Stages::leave(false, n);
-      QueryFactors<Plan>::multiply(s, q, row_of_block);
+      if (scales_queries) QueryFactors<Plan>::multiply(s, q, row_of_block);
       rule.apply(s, work, work.first_row + row_of_block, tile, unit);
       UnitFactor factor{kChangesScores ? 1.f : unit};
       float most[2], sums[2];

@@ -150,61 +150,73 @@ struct RowReads {
 // form in kernels/prefill/exponents.cuh.
 template <class Plan, bool kIsV>
 struct TokenExponents {
-  template <class Side, class S, class Reads>
-  KV_DEVICE static bool take(Reads&, SharedAddress, int, u32, int, int) {
-    return false;
-  }
-  KV_DEVICE static void mark(int, int, bool) {}
-  KV_DEVICE static void multiply(float (&)[64], int) {}
+  static constexpr bool kHas = false;
+  KV_DEVICE static void open() {}
+  KV_DEVICE static bool has_some(int) { return false; }
+  KV_DEVICE static void scale(float (&)[64], int) {}
 };
 
-// Converts the warp's staged tokens to rows of the operand. token: the first of them in the tile. If K's rows have one
-// scale each (Plan::kScalesScores), the scale does not multiply the halves: times `unit` it is stored in stage n for
-// the consumers, who multiply the scores of the token by it in fp32. The rounding of a product with the scale would be
-// the same for all values of a row that have one code, and so not average out.
-template <class Plan, class Side, bool kIsV>
-KV_DEVICE void convert(SharedAddress stage, SharedAddress operand, int token, const u8* first_row, i64 token_stride,
-                       [[maybe_unused]] int n, [[maybe_unused]] float unit) {
+// Where a warp's tokens of one part go.
+struct ConvertedPart {
+  SharedAddress stage, operand;  // from the staged rows to the operand
+  int token, n;                  // the first token in the tile; the number of the operand's stage
+  const u8* first_row;
+  i64 token_stride;
+  float unit;  // of scales that multiply scores
+};
+
+// Converts the warp's staged tokens to rows of the operand. If K's rows have one scale each (Plan::kScalesScores), the
+// scale does not multiply the halves: times `unit` it is stored in stage n for the consumers, who multiply the scores
+// of the token by it in fp32. The rounding of a product with the scale would be the same for all values of a row that
+// have one code, and so not average out.
+//
+// Returns whether a row of the lane leaves the range of halves (exponents.cuh). kTakesExponents: those rows are
+// unpacked relative to a power of two, and the lane returns whether it has one that is not 1.
+template <class Plan, class Side, bool kIsV, bool kTakesExponents>
+KV_DEVICE bool convert_rows(const ConvertedPart& to) {
   constexpr bool kScalesScores = !kIsV && Plan::kScalesScores;
   using Exponents = TokenExponents<Plan, kIsV>;
   const int g = lane() >> 2, c = lane() & 3;
-  [[maybe_unused]] bool is_marked = false;  // a row is relative to a power of two
+  [[maybe_unused]] bool leaves = false;
   for_each(typename Side::Sections{}, [&](auto section) {
     using S = decltype(section);
     static_assert(S::kReadCodes % 8 == 0, "lane reads are whole chunks");
     const auto entries = entries_of<S>();
-    KV_UNROLL_BY(2)
+    KV_UNROLL_BY(kTakesExponents ? 1 : 2)
     for (int first = 0; first < Plan::kTile; first += 8) {
-      const int row = first + g;
+      const int row = first + g, token = to.token + row;
       // Rows that differ by a multiple of sixteen are misaligned alike; stages of eight tokens begin between them.
-      const u32 misalignment = row_misalignment<Side>(first_row, token_stride, Plan::kTile % 16 ? token + row : row);
+      const u32 misalignment = row_misalignment<Side>(to.first_row, to.token_stride, Plan::kTile % 16 ? token : row);
       RowReads<S, kScalesScores> reads;
-      reads.template load<Side>(stage, row, misalignment, c);
-      is_marked |= Exponents::template take<Side, S>(reads, stage, row, misalignment, n, token + row);
+      reads.template load<Side>(to.stage, row, misalignment, c);
+      if constexpr (kTakesExponents)
+        leaves |= Exponents::template take<Side, S>(reads, to.stage, row, misalignment, to.n, token);
+      else if constexpr (Exponents::kHas)
+        leaves |= !Exponents::template fits<Side, S>(reads);
       KV_UNROLL
       for (int i = 0; i < S::kGroups * S::kReads; ++i) {
         u32 h[S::kReadCodes / 2];
         if constexpr (S::kIsMasked) {
           const int group = i / S::kReads;
-          masked_row<S>(stage + row * Side::kPitch + misalignment + group * S::kBlockStride,
-                        scales_of<Side, S>(stage, misalignment, row, group, c), c, h);
+          masked_row<S>(to.stage + row * Side::kPitch + misalignment + group * S::kBlockStride,
+                        scales_of<Side, S>(to.stage, misalignment, row, group, c), c, h);
         } else {
           S::Read::row(reads.codes[i], h, entries);
         }
         if constexpr (kScalesScores) {
-          const float scale = reads.of_row(h) * unit;
-          if (c == 0) store_shared_u32(Stages<Plan>::score_scale(n, token + row), bits_of(scale));
+          const float scale = reads.of_row(h) * to.unit;
+          if (c == 0) store_shared_u32(Stages<Plan>::score_scale(to.n, token), bits_of(scale));
         } else {
           reads.apply(h, i);
         }
         KV_UNROLL
         for (int j = 0; j < S::kReadCodes / 8; ++j)
-          store_shared_u128(operand_chunk(operand, token + row, chunk_place(i * (S::kReadCodes / 8) + j, c)), h[4 * j],
+          store_shared_u128(operand_chunk(to.operand, token, chunk_place(i * (S::kReadCodes / 8) + j, c)), h[4 * j],
                             h[4 * j + 1], h[4 * j + 2], h[4 * j + 3]);
       }
     }
   });
-  Exponents::mark(n, token, is_marked);
+  return leaves;
 }
 
 // Values that no query may see are cleared once a warp's tokens are in the operand. Plans that hide tokens have an
@@ -226,15 +238,17 @@ struct SideProducer {
   SharedAddress ring;
   int length, end_part;
   float unit;  // of scales that multiply scores
+  u32& exponents;  // a bit for each part of each stage: the warp's tokens there have powers of two
 
   // seen: the tokens of the sequence that the rows of the work tile see.
   KV_DEVICE SideProducer(const CacheSide& side, const WorkTile& work, const TokenRange& seen, SharedAddress at,
-                         float score_unit)
+                         float score_unit, u32& marked)
       : loader(side, KvSplit{work.sequence, work.head, work.length, seen}, work.first_tile * kParts * kWarps + warp()),
         ring(at),
         length(work.length),
         end_part(work.end_tile * kParts),
-        unit(score_unit) {}
+        unit(score_unit),
+        exponents(marked) {}
 
   // Issues the copies of a part; behind the last part there are none.
   KV_DEVICE void issue(int part) {
@@ -254,8 +268,14 @@ struct SideProducer {
     const int token = (part % kParts * kWarps + warp()) * kTile;
     sync_warp();
     if (part % kParts == 0) wait_phase(Stages<Plan>::empty(kIsV, n), Stages<Plan>::parity(n) ^ 1);
-    convert<Plan, Side, kIsV>(ring + part % kRing * Side::kStageBytes, Stages<Plan>::operand(kIsV, n), token,
-                              loader.first_row, loader.token_stride, n, unit);
+    const ConvertedPart to{ring + part % kRing * Side::kStageBytes, Stages<Plan>::operand(kIsV, n), token, n,
+                           loader.first_row, loader.token_stride, unit};
+    const bool leaves = convert_rows<Plan, Side, kIsV, false>(to);
+    if constexpr (TokenExponents<Plan, kIsV>::kHas) {
+      const u32 own = 1u << (n % Plan::kStages * kParts + part % kParts);
+      if (any(leaves || (exponents & own)))
+        exponents = any(convert_rows<Plan, Side, kIsV, true>(to)) ? exponents | own : exponents & ~own;
+    }
     if constexpr (kIsV) clear_values<Plan>(work, part / kParts, n, token);
     // All lanes have read the packed rows.
     if (part % kParts == kParts - 1)
@@ -282,12 +302,13 @@ KV_DEVICE void produce(const Args& args) {
                       v_ring = k_ring + kRing * K::kStageBytes;
   WorkTile work;
   int n = 0;  // the stage of the present tile
+  u32 exponents[2] = {};
   KV_NO_UNROLL
   for (int round = 0; works.begin_first(round, work); ++round) {
     works.leave(round);
     const TokenRange seen = seen_by_rows<Plan>(range_of<Plan>(args), work);
-    KeyProducer k(args.k, work, seen, k_ring, args.scale_log2 * K::kUnit);
-    ValueProducer v(args.v, work, seen, v_ring, 1.f);
+    KeyProducer k(args.k, work, seen, k_ring, args.scale_log2 * K::kUnit, exponents[0]);
+    ValueProducer v(args.v, work, seen, v_ring, 1.f, exponents[1]);
     const int first_part = work.first_tile * kParts;
     KV_UNROLL
     for (int i = 0; i < 2 * kRing; ++i) {

@@ -34,13 +34,17 @@ struct QueryFactors<Plan> {
     for (int e = 0; e < kPerLane; ++e) x[e] *= unit;
     if (lane() == 0) store_shared_u32(place(q, row), bits_of(power_of_two(exponent)));
   }
+  // Whether a row of the warp has a factor. row: as of multiply().
+  KV_DEVICE static bool are_needed(SharedAddress q, int row) {
+    constexpr u32 kOne = 0x3f800000u;
+    return any(load_staged_u32(place(q, row)) != kOne || load_staged_u32(place(q, row + 8)) != kOne);
+  }
   // Multiplies the scores of the warpgroup's rows `row` and row + 8, which the lane has.
   template <int kScores>
   KV_DEVICE static void multiply(float (&s)[kScores], SharedAddress q, int row) {
     float factor[2];
     KV_UNROLL
     for (int h = 0; h < 2; ++h) factor[h] = float_of(load_staged_u32(place(q, row + 8 * h)));
-    if (!any(factor[0] != 1.f || factor[1] != 1.f)) return;
     KV_UNROLL
     for (int i = 0; i < kScores; ++i) s[i] *= factor[i / 2 % 2];
   }

@@ -57,6 +57,7 @@ template <class Plan>
 struct QueryFactors {
   template <int kPerLane>
   KV_DEVICE static void fit(float (&)[kPerLane], SharedAddress, int) {}
+  KV_DEVICE static bool are_needed(SharedAddress, int) { return false; }
   template <int kScores>
   KV_DEVICE static void multiply(float (&)[kScores], SharedAddress, int) {}
 };

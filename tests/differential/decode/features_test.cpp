@@ -315,7 +315,7 @@ constexpr Mutation kMutations[] = {
     {1, "features/alibi.cuh", "token - row.position", "token - row.position + 1"},
     {0, "features/mask.cuh", "args.slopes[at.head] * kLog2E : kLog2E", "kLog2E : kLog2E"},
     {0, "features/mask.cuh", "at.head * args.mask_head_stride", "at.head * args.mask_query_stride"},
-    {0, "features/mask.cuh", "return minus_infinity();", "return score;"},
+    {0, "features/mask.cuh", "return score + f32_from_f16(loaded.half)", "return score - f32_from_f16(loaded.half)"},
     {0, "features/packed_mask.cuh", "bit & 31", "bit + 1 & 31"},
     {0, "features/packed_mask.cuh", "bit < 0 ||", ""},
     {0, "features/token_range.cuh", "at += args_.position_offset +", "at +="},

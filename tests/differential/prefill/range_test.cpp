@@ -176,15 +176,17 @@ struct Mutation {
 };
 const Mutation kMutations[] = {
     {0, "exponents.end(o);", ""},
-    {0, "if (is_marked) exponent = Fit::fit", "if (false) exponent = Fit::fit"},
+    {0, "leaves |= !Exponents::template fits<Side, S>(reads);", ""},
+    {2, "if (any(leaves || (exponents & own)))", "if (any(leaves))"},
+    {1, "TokenExponents<Plan, true>::open();", ""},
     {1, "o[i] *= of_sums[i / 2 % 2];", ";"},
     {1, "s[i] *= products[i / 2 % 2];", ";"},
     {2, "wanted > 0 && wanted < old - kStay ? wanted : old", "old"},
     {4, "set_byte(exponents, b, h, exponent);", ""},
-    {9, "TokenExponents<Plan, false>::multiply(s, n);", ""},
+    {9, "if (scales_keys) TokenExponents<Plan, false>::scale(s, n);", ""},
     {18, "has_small_scales = largest < Range::kLeast;", ""},
     {12, "QueryFactors<Plan>::fit(x[i], to, row + i);", ""},
-    {13, "QueryFactors<Plan>::multiply(s, q, row_of_group);", ""},
+    {13, "if (scales_queries[b]) QueryFactors<Plan>::multiply(s, q, row_of_group);", ""},
     {15, "for (int h = 0; h < 2; ++h) factor[h] = float_of(load_staged_u32(place(q, row + 8 * h)));",
      "for (int h = 0; h < 2; ++h) factor[h] = float_of(load_staged_u32(place(q, row)));"},
 };
