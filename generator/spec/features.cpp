@@ -97,8 +97,8 @@ std::vector<FeatureUse> feature_uses(const FeatureSet& set, int query_length) {
   if (set.mask)
     uses.push_back({set.mask_slopes ? "mask_slopes" : "mask", fmt::format("Mask<{}>", flag_text(set.mask_slopes)),
                     "features/mask.cuh",
-                    "costs a load of two bytes, a conversion, a multiply-add, a comparison and a choice a score: minus "
-                    "infinity hides a token whatever its score is."});
+                    "costs a load of two bytes, a conversion and a multiply-add a score, in prefill a comparison and a "
+                    "choice, too: minus infinity hides a token whatever its score is."});
   if (set.packed_mask)
     uses.push_back(
         {"packed_mask", "PackedMask", "features/packed_mask.cuh", "costs a load, a shift and a choice a score."});

@@ -30,6 +30,7 @@ void write_ranges(Writer& w, const PrefillPlan& plan) {
     w.line("  static constexpr {} {} = kIsV ? {} : {};", type, name, of(plan.value_range), of(plan.key_range));
   };
   both("float", "kLargestCode", [](const FittingRange& range) { return real(range.largest_code); });
+  both("bool", "kRoundsScales", [](const FittingRange& range) { return flag(range.rounds_scales); });
   both("u32", "kLeast", [](const FittingRange& range) { return fmt::format("{:#x}", range.least); });
   both("u32", "kMost", [](const FittingRange& range) { return fmt::format("{:#x}", range.most); });
   both("u32", "kMostMinimum", [](const FittingRange& range) { return fmt::format("{:#x}", range.most_minimum); });

@@ -83,9 +83,9 @@ FittingRange fitting_range(const SidePlan& side) {
              is_small = !(bytes_of(scale.type) > 1 || scale.type == ScaleType::e8m0);
   range.is_wide = is_of_halves ? range.largest_code * section.factor > 1 : !is_small;
   const double most = std::ldexp(1, section.adds_minima || side.format.stores_minimum() ? kMost - 1 : kMost);
-  // Scales that are no halves, nor powers of two, would lose bits as subnormal halves.
-  const int least_scale = is_of_halves || scale.type == ScaleType::e8m0 ? 1 : kLeastNormalHalf;
-  range.least = std::max(least_scale, int(half_of(std::ldexp(1, kLeast) / range.largest_code)));
+  range.rounds_scales = !is_of_halves && scale.type != ScaleType::e8m0;
+  range.least =
+      std::max(range.rounds_scales ? kLeastNormalHalf : 1, int(half_of(std::ldexp(1, kLeast) / range.largest_code)));
   range.most = half_of(std::min(65504., most / range.largest_code));
   range.most_minimum = half_of(most);
   return range;

@@ -13,10 +13,11 @@ namespace kvjit {
 // (templates/kernels/prefill/exponents.cuh). A row is unpacked as it is if its largest scale, or number, is from
 // `least` to `most`.
 struct FittingRange {
-  bool is_wide = false;     // numbers of the format may leave fp16
-  double largest_code = 1;  // in the unit of the side
-  int least = 0, most = 0;  // scales: the bits of halves; numbers, and scales that are divided: those of bfloats
-  int most_minimum = 0;     // the bits of a half
+  bool is_wide = false;        // numbers of the format may leave fp16
+  double largest_code = 1;     // in the unit of the side
+  int least = 0, most = 0;     // scales: the bits of halves; numbers, and scales that are divided: those of bfloats
+  int most_minimum = 0;        // the bits of a half
+  bool rounds_scales = false;  // scales are rounded to halves, which subnormal ones do not hold
 };
 
 // The shape is that of the kernel's own call. q_type is what the kernel reads: f32 if rotate_q wrote it. out_type is

@@ -73,27 +73,26 @@ struct RowFit {
     const float kInfinity = float_of(0x7f800000u);
     const auto place = [&](int i) { return scales_of<Side, S>(stage, misalignment, row, i / S::kReads, c); };
     const auto index = [&](int i) { return S::kScalesValues ? scale_index<S>(i % S::kReads, c) : 0; };
-    float bound = 0.f;
-    // A scale that would be a subnormal half loses bits, whatever it is multiplied by.
-    [[maybe_unused]] bool has_small_scales = false;
+    float bound = 0.f, scale = 1.f;
     if constexpr (kHasScales) {
-      u32 largest = most(reads);
-      largest = larger_bits(largest, shfl_xor(largest, 1));
-      largest = larger_bits(largest, shfl_xor(largest, 2));
-      has_small_scales = largest < Range::kLeast;
+      if constexpr (Range::kRoundsScales) scale = 0.f;
       KV_UNROLL
       for (int i = 0; i < kReads; ++i) {
         const float of_read =
             absolute(S::scale(place(i), index(i))) * Range::kLargestCode + absolute(minimum(place(i), index(i)));
         if (of_read < kInfinity) bound = larger(bound, of_read);
+        if constexpr (Range::kRoundsScales) scale = larger(scale, absolute(S::scale(place(i), index(i))));
       }
     } else {
       bound = float_of(most(reads) << 16);
       if (!(bound < kInfinity)) bound = 0.f;
     }
-    bound = larger(bound, shfl_xor(bound, 1));
-    bound = larger(bound, shfl_xor(bound, 2));
-    const int exponent = exponent_of_bound(bound, has_small_scales);
+    KV_UNROLL
+    for (int mask = 1; mask < 4; mask <<= 1) {
+      bound = larger(bound, shfl_xor(bound, mask));
+      if constexpr (kHasScales && Range::kRoundsScales) scale = larger(scale, shfl_xor(scale, mask));
+    }
+    const int exponent = exponent_of_row(bound, scale);
     const float factor = power_of_two(-exponent);
     if (exponent == 0) return 0;
     KV_UNROLL
@@ -175,7 +174,7 @@ requires(HasExponents<Plan, true>) struct RowExponents<Plan> {
   static constexpr int kStay = 8,      // E stays where it is at most this much larger than it needs to be
       kMostSum = kExponentBias + 76,   // of sums; 2^24 tiles add up to less than float32 holds
       kFirstSum = kExponentBias + 32,  // of tiles without exponents: probabilities up to 2^15, halves up to 2^14
-      kTileSum = kExponentBias + 20;   // of a tile: probabilities up to 2 of 128 tokens, halves below 2^10
+      kTileSum = kExponentBias + 24;   // of a tile: probabilities up to 2 of 128 tokens, halves up to 2^14
   u32 exponents = 0, bounds = 0;
   bool are_needed = false;
 

@@ -7,17 +7,27 @@
 namespace kv {
 
 constexpr int kLeastExponent = -12, kMostExponent = 14;  // of the largest number of a row that is unpacked as it is
-constexpr int kFittedExponent = 8;                       // of one that is unpacked relative to a power of two
-constexpr int kMostShift = 110;                          // of powers of two, so that float32 holds their products
-constexpr int kExponentBias = 127;                       // of float32; exponents are stored with it, in a byte
+// A row that needs a power of two is brought this far into that range, and no further: beside rows that need none its
+// probabilities would become subnormal halves.
+constexpr int kMargin = 4;
+constexpr int kLeastNormalExponent = -14;  // of halves
+constexpr int kMostShift = 110;            // of powers of two, so that float32 holds their products
+constexpr int kExponentBias = 127;         // of float32; exponents are stored with it, in a byte
 
 KV_DEVICE float power_of_two(int exponent) { return float_of(u32(exponent + kExponentBias) << 23); }
-// The exponent of the largest of a row's numbers, if it needs one that is not zero. bound: not less than that number.
-// needs_one: it does, whatever its size.
-KV_DEVICE int exponent_of_bound(float bound, bool needs_one = false) {
-  const int exponent = int(bits_of(bound) >> 23) - kExponentBias;
-  if (bound == 0.f || (!needs_one && exponent >= kLeastExponent && exponent < kMostExponent)) return 0;
-  const int shift = exponent - kFittedExponent;
+KV_DEVICE int exponent_of(float x) { return int(bits_of(x) >> 23) - kExponentBias; }
+// The exponent by which a row is divided, if it needs one that is not zero. bound: not less than its largest number.
+// scale: its largest scale, if that is rounded to a half, which loses bits of subnormal ones.
+KV_DEVICE int exponent_of_row(float bound, float scale = 1.f) {
+  if (bound == 0.f) return 0;
+  const int exponent = exponent_of(bound), of_scale = exponent_of(scale);
+  int shift = exponent < kLeastExponent   ? exponent - (kLeastExponent + kMargin)
+              : exponent >= kMostExponent ? exponent - (kMostExponent - kMargin)
+                                          : 0;
+  if (of_scale < kLeastNormalExponent) {
+    const int lift = of_scale - (kLeastNormalExponent + kMargin);
+    shift = lift < shift ? lift : shift;
+  }
   return shift < -kMostShift ? -kMostShift : shift > kMostShift ? kMostShift : shift;
 }
 

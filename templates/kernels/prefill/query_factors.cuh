@@ -28,7 +28,7 @@ struct QueryFactors<Plan> {
       if (has_element<Plan::kQueryStored>(e)) most = larger(most, absolute(x[e]));
     KV_UNROLL
     for (int mask = 1; mask < 32; mask <<= 1) most = larger(most, shfl_xor(most, mask));
-    const int exponent = exponent_of_bound(most);
+    const int exponent = exponent_of_row(most);
     const float unit = power_of_two(-exponent);
     KV_UNROLL
     for (int e = 0; e < kPerLane; ++e) x[e] *= unit;

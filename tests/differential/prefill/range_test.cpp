@@ -37,6 +37,9 @@ double one_large(int behind) { return behind == 30 ? 1e5 : 1; }
 // The last 20 tokens are far larger than all before, so queries before them see small values alone.
 double rises(int behind) { return behind <= 20 ? 1e12 : 1; }
 double falls(int behind) { return behind <= 200 ? 1e-8 : 1e-2; }
+// Rows that need a power of two beside rows that need none.
+double straddles(int behind) { return behind % 2 ? 5e-5 : 8e-5; }
+double scales_straddle(int behind) { return behind % 2 ? 5e-3 : 1e-2; }
 double alternates(int behind) { return behind % 3 ? 1 : 1e5; }
 
 const char* const kCausal = "features = [\"causal\", \"lse\"]";
@@ -62,6 +65,9 @@ const RangeCase kCases[] = {
     {{"f16", "vllm_fp8_per_token_head", kCausal, 4, 70}, faint, one},
     {{"vllm_fp8_per_token_head", "vllm_fp8_per_token_head", kCausal, 20, 3, Layout::rows}, faint, one},
     {{"vllm_fp8_per_token_head", "vllm_fp8_per_token_head", kCausal, 20, 3, Layout::rows}, weak, one},
+    {{"f16", "bf16", kCausal, 4, 70}, straddles, one},
+    {{"kv4", "vllm_v4", kCausal, 4, 70}, straddles, one},
+    {{"f16", "vllm_fp8_per_token_head", kCausal, 4, 70}, scales_straddle, one},
 };
 
 std::vector<double> rows_of(const Format& format, int side, int dim, Factor factor, std::vector<std::uint8_t>& bytes) {
@@ -184,7 +190,9 @@ const Mutation kMutations[] = {
     {2, "wanted > 0 && wanted < old - kStay ? wanted : old", "old"},
     {4, "set_byte(exponents, b, h, exponent);", ""},
     {9, "if (scales_keys) TokenExponents<Plan, false>::scale(s, n);", ""},
-    {18, "has_small_scales = largest < Range::kLeast;", ""},
+    {18, "const int lift = of_scale - (kLeastNormalExponent + kMargin);", "const int lift = 0;"},
+    {21, "constexpr int kMargin = 4;", "constexpr int kMargin = 20;"},
+    {23, "constexpr int kMargin = 4;", "constexpr int kMargin = 20;"},
     {12, "QueryFactors<Plan>::fit(x[i], to, row + i);", ""},
     {13, "if (scales_queries[b]) QueryFactors<Plan>::multiply(s, q, row_of_group);", ""},
     {15, "for (int h = 0; h < 2; ++h) factor[h] = float_of(load_staged_u32(place(q, row + 8 * h)));",
