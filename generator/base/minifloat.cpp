@@ -35,7 +35,7 @@ std::uint16_t f16_from_float(float x) {
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(x);
   const std::uint16_t sign = std::uint16_t(bits >> 16 & 0x8000);
   const float magnitude = std::fabs(x);
-  if (std::isnan(x)) return sign | 0x7E00;
+  if (std::isnan(x)) return 0x7FFF;  // whatever its sign, as hardware converts
   if (magnitude >= 65520.0f) return sign | 0x7C00;  // halfway between the largest half and the next power of two
   if (magnitude < 0x1p-14f)                         // subnormal: adding 0.5 rounds at 2^-24, to nearest even
     return sign | std::uint16_t(std::bit_cast<std::uint32_t>(magnitude + 0.5f) - std::bit_cast<std::uint32_t>(0.5f));

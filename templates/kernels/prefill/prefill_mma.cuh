@@ -76,11 +76,11 @@ KV_DEVICE void prefill(const Args& args) {
     for (int tile = work.first_tile; tile < work.end_tile; ++tile) {
       copy_wait<1>();
       sync_block();
-      if (tile == work.first_tile)
-        scales_queries = QueryFactors<Plan>::are_needed(q, warp() % 4 * 16 + (lane() >> 2));
       multiply_keys_by_mma<Plan::kKeyDim / 16>(s, q, k);
       sync_block();
       copy_keys(tile + 1);
+      if (tile == work.first_tile)
+        scales_queries = QueryFactors<Plan>::are_needed(q, warp() % 4 * 16 + (lane() >> 2));
       if (scales_queries) QueryFactors<Plan>::multiply(s, q, warp() % 4 * 16 + (lane() >> 2));
       rule.apply(s, work, first_row + warp() % 4 * 16 + (lane() >> 2), tile, unit);
       UnitFactor factor{Rule::kChangesScores ? 1.f : unit};

@@ -152,6 +152,15 @@ template <class Plan, bool kIsV>
 struct TokenExponents {
   static constexpr bool kHas = false;
   KV_DEVICE static void open() {}
+  // Never called. NVRTC 12.0 looks the names up in any case.
+  template <class Side, class S, class Reads>
+  KV_DEVICE static bool take(Reads&, SharedAddress, int, u32, int, int) {
+    return false;
+  }
+  template <class Side, class S, class Reads>
+  KV_DEVICE static bool fits(const Reads&) {
+    return true;
+  }
   KV_DEVICE static bool has_some(int) { return false; }
   KV_DEVICE static void scale(float (&)[64], int) {}
 };
