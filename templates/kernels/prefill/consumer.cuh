@@ -114,7 +114,6 @@ KV_DEVICE void finish_products(float (&sums)[kSums], int group) {
 template <class Plan>
 struct RowExponents {
   KV_DEVICE void reset() {}
-  KV_DEVICE void look(int) {}
   template <int kSums>
   KV_DEVICE void fit(float (&)[64], float (&)[kSums], const float (&)[2], int, int) {}
   template <int kBlocks, int kSums>
@@ -230,7 +229,6 @@ KV_DEVICE void consume(const Args& args) {
         }
         if (b == kBlocks - 1) Stages::leave(false, n);
       }
-      if (b == 0) exponents.look(n);
       exponents.fit(s, o[b], rows.sum, n, b);
       KV_UNROLL
       for (int h = 0; h < 2; ++h) rows.sum[h] += sums[h];

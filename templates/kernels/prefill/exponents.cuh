@@ -176,23 +176,18 @@ requires(HasExponents<Plan, true>) struct RowExponents<Plan> {
       kFirstSum = kExponentBias + 32,  // of tiles without exponents: probabilities up to 2^15, halves up to 2^14
       kTileSum = kExponentBias + 24;   // of a tile: probabilities up to 2 of 128 tokens, halves up to 2^14
   u32 exponents = 0, bounds = 0;
-  bool are_needed = false;
 
   KV_DEVICE static int byte_of(u32 word, int b, int h) { return int(word >> (16 * b + 8 * h) & 255u); }
   KV_DEVICE static void set_byte(u32& word, int b, int h, int value) {
     word = (word & ~(255u << (16 * b + 8 * h))) | u32(value) << (16 * b + 8 * h);
   }
   KV_DEVICE void reset() { exponents = 0; }
-  // Waits for V of stage n, and looks whether it or sums of the warp have exponents.
-  KV_DEVICE void look(int n) {
-    wait_phase(Stages<Plan>::full(true, n), Stages<Plan>::parity(n));
-    are_needed = TokenExponents<Plan, true>::has_some(n, exponents != 0);
-  }
   // s: probabilities of block b and the tile of stage n; o: the sums of the block so far; before: its denominators.
   template <int kSums>
   KV_DEVICE void fit(float (&s)[64], float (&o)[kSums], const float (&before)[2], int n, int b) {
     using Tokens = TokenExponents<Plan, true>;
-    if (!are_needed || !warp_uniform(Tokens::has_some(n) || byte_of(exponents, b, 0) != 0)) return;
+    wait_phase(Stages<Plan>::full(true, n), Stages<Plan>::parity(n));
+    if (!Tokens::has_some(n, byte_of(exponents, b, 0) != 0)) return;
     Tokens::scale(s, int(hide_from_optimizer(u32(n))));
     float products[2], of_sums[2];
     RowSoftmax::largest_of_rows(s, 1.f, products);
