@@ -54,8 +54,9 @@ double stored_error(const Format& format, int dim, int exponent) {
 }
 
 // The exponent of two furthest from 0, up to `end`, by which rows may be multiplied and still keep their accuracy.
-// Formats with a scale of the caller have any, because the scale is multiplied, too. Upwards half of the range is left:
-// of two rows of one length one may have a larger scale, which corrects for its codes.
+// Formats with a scale of the caller have any, because the scale is multiplied, too. Where a scale is the length of a
+// row, half of the range is left upwards: of two rows of one length one may have a larger scale, which corrects for its
+// codes.
 int furthest_exponent(const Format& format, int dim, int end) {
   if (format.has_tensor_scale()) return end;
   const double limit = 1.3 * stored_error(format, dim, 0) + 1e-3;
@@ -64,7 +65,7 @@ int furthest_exponent(const Format& format, int dim, int end) {
     const int middle = (good + bad) / 2;
     (stored_error(format, dim, middle) <= limit ? good : bad) = middle;
   }
-  return good > 0 ? good - 1 : good;
+  return good > 0 && format.has_scale() && format.scale.rule == ScaleRule::norm ? good - 1 : good;
 }
 
 }  // namespace
