@@ -102,12 +102,17 @@ class TokenRing {
   // behind.
   static constexpr int kAhead = kStages - 2;
 
-  // A stage of the ring, and the parity of the number of rounds through the ring.
-  struct Place {
-    int stage;
-    u32 parity;
+  // A stage of the ring, and the parity of the number of rounds through the ring, in one register of the lane.
+  class Place {
+    u32 both_;
+
+   public:
+    KV_DEVICE Place(int stage, u32 parity) : both_(u32(stage) | parity << 16) {}
+    KV_DEVICE int stage() const { return int(both_ & 0xffffu); }
+    KV_DEVICE u32 parity() const { return both_ >> 16; }
     KV_DEVICE void advance() {
-      if (++stage == kStages) stage = 0, parity ^= 1;
+      ++both_;
+      if (stage() == kStages) both_ = (both_ & 0xffff0000u) ^ 0x10000u;
     }
   };
   const AttentionArgs& args_;
@@ -158,10 +163,10 @@ class TokenRing {
       issue_next<K>(args_.k, tile + kAhead / 2 * kStreams);
     else
       issue_next<V>(args_.v, tile + kAhead / 2 * kStreams);
-    wait_phase(filled(taken_.stage), taken_.parity);
-    return stage_at(taken_.stage);
+    wait_phase(filled(taken_.stage()), taken_.parity());
+    return stage_at(taken_.stage());
   }
-  KV_DEVICE SharedAddress values_at() const { return stage_at(taken_.stage + 1 == kStages ? 0 : taken_.stage + 1); }
+  KV_DEVICE SharedAddress values_at() const { return stage_at(taken_.stage() + 1 == kStages ? 0 : taken_.stage() + 1); }
   // Releases K's stage, and waits for V of the tile.
   KV_DEVICE void take_values(int tile) {
     release();
@@ -169,11 +174,11 @@ class TokenRing {
       issue_next<V>(args_.v, tile + kAhead / 2 * kStreams);
     else
       issue_next<K>(args_.k, tile + (kAhead + 1) / 2 * kStreams);
-    wait_phase(filled(taken_.stage), taken_.parity);
+    wait_phase(filled(taken_.stage()), taken_.parity());
   }
   KV_DEVICE void release() {
     sync_warp();  // every lane is done with the stage
-    if (lane() == 0) arrive(emptied(taken_.stage));
+    if (lane() == 0) arrive(emptied(taken_.stage()));
     taken_.advance();
   }
 
@@ -181,14 +186,14 @@ class TokenRing {
   template <class Side>
   KV_DEVICE void issue_next(const CacheSide& side, int tile) {
     if (own_head<Plan>() == issuer_) {
-      const int stage = taken_.stage + kAhead;
+      const int stage = taken_.stage() + kAhead;
       const bool is_around = stage >= kStages;
-      issue_copies<Side>(side, tile, {is_around ? stage - kStages : stage, taken_.parity ^ (is_around ? 0u : 1u)});
+      issue_copies<Side>(side, tile, {is_around ? stage - kStages : stage, taken_.parity() ^ (is_around ? 0u : 1u)});
     }
     issuer_ = issuer_ + 1 == Plan::kHeads ? 0 : issuer_ + 1;
   }
   // Issues the copies of one side of a tile, if the tile is in the split. It waits until the phase of the `emptied`
-  // barrier that to.parity names has ended.
+  // barrier that to.parity() names has ended.
   template <class Side>
   KV_DEVICE void issue_copies(const CacheSide& side, int tile, Place to) const {
     constexpr int kTokens = kTile / 8 * Side::kCopyEighths, kCopies = 8 / Side::kCopyEighths,
@@ -198,11 +203,11 @@ class TokenRing {
     const int tokens = clamp_to(valid - first, kTokens);
     const u8* const from =
         side.codes + split_.sequence * side.codes_sequence_stride + (i64(tile) * kTile + first) * kBytes;
-    wait_phase(emptied(to.stage), to.parity);
-    if (lane() == 0) arrive_and_announce(filled(to.stage), u32(valid * kBytes));
+    wait_phase(emptied(to.stage()), to.parity());
+    if (lane() == 0) arrive_and_announce(filled(to.stage()), u32(valid * kBytes));
     if (lane() < kCopies && tokens > 0)
-      copy_bulk(stage_at(to.stage) + eighth_at<Side>(lane() * Side::kCopyEighths), from, u32(tokens * kBytes),
-                filled(to.stage));
+      copy_bulk(stage_at(to.stage()) + eighth_at<Side>(lane() * Side::kCopyEighths), from, u32(tokens * kBytes),
+                filled(to.stage()));
   }
 };
 
