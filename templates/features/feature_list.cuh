@@ -43,7 +43,7 @@ struct FeatureDefaults {
   static constexpr bool kLoads = false;       // Loaded comes from memory
   static constexpr bool kMayHide = false;     // a score may become minus infinity, which hides the token from the row
   // apply_first() leaves tokens that hides() names with a score that is minus or plus infinity or NaN. It is for
-  // families that look for such scores, and for features behind which no other one needs the score.
+  // families that look for such scores, and for features after which no other one needs the score.
   static constexpr bool kHidesLate = false;
   static constexpr bool kNeedsWhole = false;  // apply() needs the whole score; else the score may come as a difference
   KV_DEVICE static Row row(const FeatureArgs&, const QueryRow&) { return {}; }

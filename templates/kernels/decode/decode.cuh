@@ -136,8 +136,7 @@ KV_DEVICE void take_tile(Sums<Plan>& sums, SharedAddress stage, const Queries<Pl
         hide_values<Plan>(x, stage + K::kStageBytes, first, v_misalignment, v_codes, v_stride);
     };
     if constexpr (Features::kMayHide && kHiding == Hiding::kFirst) {
-      if constexpr (Features::kHidesLate)
-        if (any(largest_bits<Plan>(x) >= kInfinityBits)) features.hide_late(x, token + first);
+      hide_late<Plan>(x, features, token + first);
       if (hides()) hide();
     }
     bool needs_rescale = largest_bits<Plan>(x) >= sums.softmax.rescales_at;
@@ -149,9 +148,8 @@ KV_DEVICE void take_tile(Sums<Plan>& sums, SharedAddress stage, const Queries<Pl
       sums.value_scales.load(stage + K::kStageBytes, first, v_misalignment, table);
     if constexpr (V::kScalesGroups || IsWide<V>) needs_rescale |= !sums.value_scales.fit();
     if (any(needs_rescale)) {
-      if constexpr (Features::kHidesLate && kHiding != Hiding::kFirst)
-        if (any(largest_bits<Plan>(x) >= kInfinityBits)) features.hide_late(x, token + first);
       if constexpr (Features::kMayHide && kHiding != Hiding::kFirst) {
+        hide_late<Plan>(x, features, token + first);
         if (any(!sums.value_scales.fit()) && hides()) {
           if constexpr (kHiding == Hiding::kByScales) {
             hide_scales<Plan>(x, sums.value_scales);

@@ -26,7 +26,6 @@ constexpr float kMasked = -1e30f;  // x of a token that the row does not see: 2^
 constexpr float kFloor = -1e29f;   // reference maximum of a row that has seen no token; every score is above it
 constexpr float kBias = 8.f;       // log2 of the largest probability after a rescale: far from fp16's subnormals
 constexpr float kLimit = 14.f;     // log2 of the largest probability without a rescale: far from fp16's largest number
-constexpr int kInfinityBits = 0x7f800000;  // largest_bits() is at least this if a score is plus infinity or NaN
 constexpr int kAlways = -2147483647 - 1;  // value of `rescales_at` that every vote reaches
 
 // Scores, or x, of 16 tokens in the accumulator layout (device/simt.cuh): [block of 8 columns][register].
@@ -114,6 +113,14 @@ KV_DEVICE int largest_bits(const Scores<Plan> (&x)[Plan::kSubtiles]) {
     largest = bits > largest ? bits : largest;
   }
   return largest;
+}
+
+// Hides what features hide late (FeatureDefaults::kHidesLate), if a score is plus infinity or NaN.
+template <class Plan, class Features>
+KV_DEVICE void hide_late(Scores<Plan> (&x)[Plan::kSubtiles], const Features& features, int token) {
+  constexpr int kInfinity = 0x7f800000;
+  if constexpr (Features::kHidesLate)
+    if (any(largest_bits<Plan>(x) >= kInfinity)) features.hide_late(x, token);
 }
 
 // row_max of column 2c + i % 2 of column block i / 2, over the warp's tokens of this tile.

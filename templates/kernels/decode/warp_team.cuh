@@ -242,10 +242,9 @@ struct TeamTiles {
       next = stage_at;
       if (needs_rescale) {
         if constexpr (kShowsAhead) sums.softmax = before;
-        if constexpr (Features::kHidesLate && hiding_of<Plan>() != Hiding::kFirst)
-          if (any(largest_bits<Plan>(x) >= kInfinityBits)) features.hide_late(x, tile * kTile);
         if constexpr (Features::kMayHide && hiding_of<Plan>() != Hiding::kFirst) {
           const int token = tile * kTile;
+          hide_late<Plan>(x, features, token);
           if (any(!scales.fit(sums.value_scales)) &&
               warp_uniform(features.cuts(token, token + kTile - 1) || hides_by_score<Plan, Features>(x))) {
             if constexpr (hiding_of<Plan>() == Hiding::kByScales) {
@@ -315,10 +314,10 @@ struct TeamTiles {
     features.apply(x, loaded, token, sums.softmax);
     const bool cuts = features.cuts(token, token + kTile - 1);
     if (token + kTile > end || cuts) mask_scores<Plan>(x, features, token, end);
-    if constexpr (Features::kHidesLate && hiding_of<Plan>() == Hiding::kFirst)
-      if (any(largest_bits<Plan>(x) >= kInfinityBits)) features.hide_late(x, token);
-    if constexpr (Features::kMayHide && hiding_of<Plan>() == Hiding::kFirst)
+    if constexpr (Features::kMayHide && hiding_of<Plan>() == Hiding::kFirst) {
+      hide_late<Plan>(x, features, token);
       if (warp_uniform(cuts || hides_by_score<Plan, Features>(x))) hide(x, staged);
+    }
     return largest_bits<Plan>(x) >= sums.softmax.rescales_at;
   }
 
