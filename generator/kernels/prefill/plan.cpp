@@ -10,6 +10,7 @@
 #include <span>
 #include <string_view>
 
+#include "args/half_range.cuh"
 #include "generator/base/minifloat.hpp"
 
 namespace kvjit {
@@ -66,8 +67,7 @@ double largest_code(const SectionPlan& section) {
 
 // Whether rows of a side may hold numbers beyond fp16, and which scales they have if they do not.
 FittingRange fitting_range(const SidePlan& side) {
-  constexpr int kLeast = -12, kMost = 14;   // exponents, as in exponents.cuh
-  constexpr int kLeastNormalHalf = 0x0400;  // 2^-14
+  using kv::kLeastExponent, kv::kMostExponent;
   const SectionPlan& section = side.sections[0];
   const Scale& scale = side.format.scale;
   const auto bfloat = [](int exponent) { return (exponent + 127) << 7; };
@@ -75,17 +75,18 @@ FittingRange fitting_range(const SidePlan& side) {
   const bool is_bf16 = section.codes.kind == CodeKind::plain && section.codes.element == Element::bf16;
   if (is_bf16 || section.use == ScaleUse::none || scale.renormalise) {
     range.is_wide = is_bf16 || (scale.renormalise && scale.type != ScaleType::f16);
-    range.least = bfloat(kLeast), range.most = bfloat(kMost) - 1;
+    range.least = bfloat(kLeastExponent), range.most = bfloat(kMostExponent) - 1;
     return range;
   }
   range.largest_code = largest_code(section);
   const bool is_of_halves = scale.type == ScaleType::f16,
              is_small = !(bytes_of(scale.type) > 1 || scale.type == ScaleType::e8m0);
   range.is_wide = is_of_halves ? range.largest_code * section.factor > 1 : !is_small;
-  const double most = std::ldexp(1, section.adds_minima || side.format.stores_minimum() ? kMost - 1 : kMost);
+  const bool has_minimum = section.adds_minima || side.format.stores_minimum();
+  const double most = std::ldexp(1, has_minimum ? kMostExponent - 1 : kMostExponent);
   range.rounds_scales = !is_of_halves && scale.type != ScaleType::e8m0;
-  range.least =
-      std::max(range.rounds_scales ? kLeastNormalHalf : 1, int(half_of(std::ldexp(1, kLeast) / range.largest_code)));
+  const double least_scale = range.rounds_scales ? std::ldexp(1, kv::kLeastNormalExponent) : 0;
+  range.least = std::max(1, int(half_of(std::max(least_scale, std::ldexp(1, kLeastExponent) / range.largest_code))));
   range.most = half_of(std::min(65504., most / range.largest_code));
   range.most_minimum = half_of(most);
   return range;

@@ -7,7 +7,7 @@
 //   K          scores of the token are multiplied by 2^e
 //   V          probabilities are multiplied by 2^e / 2^E. E is an exponent of each query row, near that of its
 //              largest probability times 2^e in a tile, so it depends on what the row sees alone. Sums are relative to
-//              2^E: they are multiplied when it changes, and behind the last tile
+//              2^E: they are multiplied when it changes, and after the last tile
 //
 // Multiplications by powers of two are exact. Rows of ordinary size have e = 0; as long as all rows of the stage have
 // that, nothing is multiplied, and sums are what they were without exponents.
@@ -122,10 +122,10 @@ requires(HasExponents<Plan, kIsV>) struct TokenExponents<Plan, kIsV> {
   static constexpr SharedAddress kAt =
       Plan::kExponentsAt + (kIsV && Plan::kHasKeyExponents ? 1 : 0) * (Plan::kStages * Plan::kTokens);
   static constexpr u32 kNone = kExponentBias * 0x01010101u;  // the exponents of four tokens that have none
-  // Of stage n: a byte a token. Producers write those of rows that leave the range of halves, and those that stood
-  // there before.
+  // Where the exponents of stage n are, a byte a token. Producers write those of rows that leave the range of halves,
+  // and those that stood there before.
   KV_DEVICE static SharedAddress stage(int n) { return kAt + n % Plan::kStages * Plan::kTokens; }
-  // By all threads of the block, before the first stage is filled.
+  // All threads of the block call it before the first stage is filled.
   KV_DEVICE static void open() {
     constexpr int kThreads = (Plan::kWarps + Plan::kConsumerWarps) * 32;
     for (int i = thread(); i < Plan::kStages * Plan::kTokens / 4; i += kThreads)
@@ -136,8 +136,8 @@ requires(HasExponents<Plan, kIsV>) struct TokenExponents<Plan, kIsV> {
   KV_DEVICE static bool fits(const RowReads<S, false>& reads) {
     return RowFit<typename Plan::template Range<kIsV>, Side, S>::fits(reads);
   }
-  // Of a row that a lane has loaded: reads it again relative to its power of two, and stores that. Returns whether it
-  // has one.
+  // Reads a row that the lane has loaded again, relative to its power of two, and stores the exponent. Returns whether
+  // the row has one.
   template <class Side, class S>
   KV_DEVICE static bool take(RowReads<S, false>& reads, SharedAddress from, int row, u32 misalignment, int n,
                              int token) {

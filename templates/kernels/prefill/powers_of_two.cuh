@@ -2,17 +2,16 @@
 // beyond the range of fp16.
 // SPDX-License-Identifier: MIT
 #pragma once
+#include "args/half_range.cuh"
 #include "device/simt.cuh"
 
 namespace kv {
 
-constexpr int kLeastExponent = -12, kMostExponent = 14;  // of the largest number of a row that is unpacked as it is
 // A row that needs a power of two is brought this far into that range, and no further: beside rows that need none its
 // probabilities would become subnormal halves.
 constexpr int kMargin = 4;
-constexpr int kLeastNormalExponent = -14;  // of halves
-constexpr int kMostShift = 110;            // of powers of two, so that float32 holds their products
-constexpr int kExponentBias = 127;         // of float32; exponents are stored with it, in a byte
+constexpr int kMostShift = 110;     // of powers of two, so that float32 holds their products
+constexpr int kExponentBias = 127;  // of float32; exponents are stored with it, in a byte
 
 KV_DEVICE float power_of_two(int exponent) { return float_of(u32(exponent + kExponentBias) << 23); }
 KV_DEVICE int exponent_of(float x) { return int(bits_of(x) >> 23) - kExponentBias; }
