@@ -210,7 +210,7 @@ class Judge {
     const KernelHarness::Outcome outcome = must(attend(call));
     const double error = error_of(outcome, call);
     CHECK_MESSAGE(error <= kMaxKernelError, name_, ": error ", error, " over ", call.tokens, " tokens, blocks ",
-                  call.blocks, call.is_reference ? ", reference" : "");
+                  call.blocks, std::string(call.is_reference ? ", reference" : ""));
     const LaunchReport& report = outcome.report;
     CHECK_MESSAGE(report.k_reader == problem_.k.name, name_);
     CHECK_MESSAGE(report.v_reader == problem_.v.name, name_);

@@ -70,8 +70,12 @@ std::vector<Case> random_pairs(int count) {
   return cases;
 }
 
-// Pairs in random order, in rows: each format is K once and V once. planar4 as K of 256 dimensions has f16 beside it,
-// in 128: its error over these rows is 1.15e-3 (templates/kernels/decode/NOTES.md).
+// K whose rounding to fp16 alone costs about 1e-3 over these rows (templates/kernels/decode/NOTES.md).
+bool is_near_bound(const std::string& k, int head_dim) {
+  return k == "buun_turbo1_tcq_v" || (k == "planar4" && head_dim > 128);
+}
+
+// Pairs in random order, in rows: each format is K once and V once. Formats near the bound have f16 beside them.
 std::vector<Case> shuffled_pairs() {
   Rng rng(2027);
   const std::vector<std::string> k = format_names(registry());
@@ -79,7 +83,7 @@ std::vector<Case> shuffled_pairs() {
   for (std::size_t i = v.size(); i > 1; --i) std::swap(v[i - 1], v[std::size_t(rng.below(int(i)))]);
   std::vector<Case> cases;
   for (std::size_t i = 0; i < k.size(); ++i) {
-    if (k[i] == "planar4" && usual_head_dim(k[i], v[i]) != 128) v[i] = "f16";
+    if (is_near_bound(k[i], usual_head_dim(k[i], v[i]))) v[i] = "f16";
     const int head_dim = usual_head_dim(k[i], v[i]);
     cases.push_back({k[i], v[i], head_dim, 4, 1, Layout::rows, false});
   }

@@ -16,7 +16,7 @@ const std::vector<int> kLengths = {400, 130};
 constexpr double kMostRowError = 4e-3;
 
 // What a row is multiplied by, from its number among the last tokens of a sequence: the last token has 1.
-using Factor = double (*)(int behind);
+using Factor = double (*)(int from_end);
 struct RangeCase {
   FeatureCase test;
   Factor of_values, of_keys;
@@ -33,14 +33,14 @@ double tiny(int) { return 1e-9; }
 double faint(int) { return 6e-5; }  // its scales would be subnormal halves
 double weak(int) { return 1e-3; }
 double beyond(int) { return 1e15; }
-double one_large(int behind) { return behind == 30 ? 1e5 : 1; }
+double one_large(int from_end) { return from_end == 30 ? 1e5 : 1; }
 // The last 20 tokens are far larger than all before, so queries before them see small values alone.
-double rises(int behind) { return behind <= 20 ? 1e12 : 1; }
-double falls(int behind) { return behind <= 200 ? 1e-8 : 1e-2; }
+double rises(int from_end) { return from_end <= 20 ? 1e12 : 1; }
+double falls(int from_end) { return from_end <= 200 ? 1e-8 : 1e-2; }
 // Rows that need a power of two beside rows that need none.
-double straddles(int behind) { return behind % 2 ? 5e-5 : 8e-5; }
-double scales_straddle(int behind) { return behind % 2 ? 5e-3 : 1e-2; }
-double alternates(int behind) { return behind % 3 ? 1 : 1e5; }
+double straddles(int from_end) { return from_end % 2 ? 5e-5 : 8e-5; }
+double scales_straddle(int from_end) { return from_end % 2 ? 5e-3 : 1e-2; }
+double alternates(int from_end) { return from_end % 3 ? 1 : 1e5; }
 
 const char* const kCausal = "features = [\"causal\", \"lse\"]";
 const RangeCase kCases[] = {
