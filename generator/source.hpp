@@ -88,6 +88,7 @@ struct SideInfo {
       has_head_scales = false;    // the caller gives one scale for each KV head, in CacheSide::scales
   bool swizzles_scales = false;   // pages: scales stand in pieces of four tokens
   bool stays_rotated = false;     // prefill in two passes: halves are in the rotated domain
+  bool fits_rows = false;         // ... and rows beyond their range have powers of two
 };
 
 // Which calls that ask neither for prefill nor for decode take prefill on a GPU.
@@ -126,6 +127,7 @@ struct ProgramSource : AttentionShape {
   // query_length is the most that it serves. A sequence takes the first that serves its queries.
   std::vector<ProgramSource> buckets;
   // Prefill in two passes: the program by whose `prefill` the second attends, over halves in layout planar; else empty.
+  // If rows may have powers of two there is another one, for chunks in which some have. Each chunk takes one of both.
   std::vector<ProgramSource> second_pass;
   int least_two_pass_queries = 0;  // calls of so many queries a sequence take two passes on a GPU; 0: none does
   std::vector<Decision> decisions;

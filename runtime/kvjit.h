@@ -646,19 +646,17 @@ KVJIT_API kvjit_status kvjit_alibi_slopes(float max_bias, int heads, float* slop
 
 /* Bytes of a check record. A program with `checks = true` in [target] reads lengths, page tables and slots on the
  * device and checks them before it uses them; of page tables the entries that are page numbers (kvjit_pages). A call
- * with a value out of range writes that value to its check record. So does prefill in two passes with a number of the
- * cache that fp16 does not hold, unless the program has masks. This call, and all calls after it with the same
+ * with a value out of range writes that value to its check record. This call, and all calls after it with the same
  * record, then read and write nothing else until the record is set to zero again. The record is device memory, and zero
  * before the first call. */
 #define KVJIT_CHECK_BYTES 64
 /* What a check record says. */
 typedef struct kvjit_check {
   size_t size;
-  const char* array; /* "lengths", "k_pages", "v_pages", "pages", "slots", "query_starts", "k_values" or "v_values";
-                        NULL: every value was in range */
-  kvjit_index index, /* index in that array of the first value out of range; of values [sequence][token], up to `tokens`
-                        of the call */
-      value;         /* that value, or the largest magnitude of such a row */
+  const char* array; /* "lengths", "k_pages", "v_pages", "pages", "slots" or "query_starts"; NULL: every value was in
+                        range */
+  kvjit_index index, /* index in that array of the first value out of range */
+      value;         /* that value */
   kvjit_index least, /* smallest value in range */
       most;          /* largest value in range */
   kvjit_index count; /* values that are out of range */

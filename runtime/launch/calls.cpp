@@ -10,7 +10,7 @@ namespace kvjit {
 
 const char* to_string(kv::CheckedArray array) {
   constexpr const char* kNames[] = {"none",  "lengths",      "k_pages",  "v_pages", "pages",
-                                    "slots", "query_starts", "k_values", "v_values"};
+                                    "slots", "query_starts"};
   return kNames[int(array)];
 }
 

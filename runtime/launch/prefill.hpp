@@ -23,6 +23,8 @@ struct ContextChunks {
   // Byte offsets, and the bytes of the workspace. The workspace of the second pass is at its start. rotated_q and
   // unrotated_out: f32 rows of all sequences, if a side stays in the rotated domain.
   std::size_t k = 0, v = 0, sums = 0, state = 0, rotated_q = 0, unrotated_out = 0, bytes = 0;
+  // A byte for each row of K and of V, if its rows may have powers of two; and whether a row has one (kv::RowPowers).
+  std::size_t k_exponents = 0, v_exponents = 0, powers_used = 0;
 };
 ContextChunks lay_out_context_chunks(const ProgramSource& source, const DeviceInfo& device, const AttentionCall& call);
 

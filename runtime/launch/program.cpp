@@ -34,14 +34,16 @@ Program::Program(std::shared_ptr<Context> context, std::shared_ptr<const Program
     buckets_.push_back(
         std::make_unique<Program>(context_, std::shared_ptr<const ProgramSource>(shared_source_, &bucket)));
   for (const ProgramSource& pass : source_.second_pass)
-    second_pass_ = std::make_unique<Program>(context_, std::shared_ptr<const ProgramSource>(shared_source_, &pass));
+    second_passes_.push_back(
+        std::make_unique<Program>(context_, std::shared_ptr<const ProgramSource>(shared_source_, &pass)));
 }
 
 // The CPU back-end loads the second pass and each bucket at the first call that takes it.
 Result<std::vector<const Program*>> Program::parts() const {
   std::vector<const Program*> all = {this};
   if (!context_->backend()->info().is_gpu) return all;
-  if (second_pass_ && may_take_two_passes(source_)) all.push_back(second_pass_.get());
+  if (may_take_two_passes(source_))
+    for (const auto& pass : second_passes_) all.push_back(pass.get());
   if (buckets_.empty()) return all;
   KV_TRY(taken, buckets_of(nullptr));
   for (const BucketLengths& one : taken) {
@@ -101,8 +103,8 @@ std::vector<Program::LoadedKernel> Program::loaded_kernels() const {
     const std::lock_guard lock(mutex_);
     for (const auto& [role, record] : kernels_) loaded.push_back({role, &source_.kernels.at(role), &record});
   }
-  if (second_pass_)
-    for (const LoadedKernel& one : second_pass_->loaded_kernels()) loaded.push_back(one);
+  for (const auto& pass : second_passes_)
+    for (const LoadedKernel& one : pass->loaded_kernels()) loaded.push_back(one);
   for (const auto& bucket : buckets_)
     for (const LoadedKernel& one : bucket->loaded_kernels()) loaded.push_back(one);
   return loaded;

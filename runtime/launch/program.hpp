@@ -84,9 +84,9 @@ class Program {
   const ProgramSource& source_;  // *shared_source_
   mutable std::mutex mutex_;     // guards kernels_
   mutable std::map<Role, KernelRecord> kernels_;
-  std::vector<std::unique_ptr<Program>> buckets_;  // of ProgramSource::buckets
-  std::unique_ptr<Program> second_pass_;           // of ProgramSource::second_pass, if that has one
-  std::vector<Role> roles_of_attention() const;    // in launch order
+  std::vector<std::unique_ptr<Program>> buckets_;        // of ProgramSource::buckets
+  std::vector<std::unique_ptr<Program>> second_passes_;  // of ProgramSource::second_pass
+  std::vector<Role> roles_of_attention() const;          // in launch order
   // The programs whose kernels of attention create() loads: this one, the second pass and the buckets that calls take.
   Result<std::vector<const Program*>> parts() const;
   Result<void> load(std::stop_token stop) const;      // all parts

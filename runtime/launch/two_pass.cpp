@@ -4,11 +4,13 @@
 //   for each group of sequences
 //     for each chunk of their contexts
 //       dequantize_chunk_k, dequantize_chunk_v     the chunk in layout planar, f16
-//       prefill of the second pass                 adds the sums over the chunks before; stores its own, or the output
+//       prefill of the second pass                 adds the sums over the chunks before; stores its own, or the output.
+//                                                  Two kernels, if rows may have powers of two; one of them returns
 //
 // The result of a sequence does not depend on the batch: its chunks begin at the same tokens in every batch.
 // SPDX-License-Identifier: MIT
 #include <algorithm>
+#include <atomic>
 #include <utility>
 
 #include "runtime/base/sizes.hpp"
@@ -40,6 +42,12 @@ template <class T>
 T* moved(T* pointer, long long bytes) {
   if (!pointer) return nullptr;
   return reinterpret_cast<T*>(reinterpret_cast<std::uintptr_t>(pointer) + static_cast<std::uintptr_t>(bytes));
+}
+
+// A number that no chunk before had. If the word of its powers happens to hold it, the second pass looks for nothing.
+kv::u32 next_chunk() {
+  static std::atomic<kv::u32> chunks{0};
+  return ++chunks;
 }
 
 // The call of the second pass for `count` sequences from `first` on. Its inputs are those sequences'.
@@ -89,9 +97,13 @@ ContextChunks lay_out_context_chunks(const ProgramSource& source, const DeviceIn
   group.sequences = chunks.group, group.many_rows = ManyRows::prefill;
   std::size_t end = rounded(lay_out(second, device, group).bytes);
   const auto place = [&end](std::size_t bytes) { return std::exchange(end, rounded(plus(end, bytes))); };
-  const std::size_t tokens = product(1, chunks.group, chunks.tokens);
+  const std::size_t tokens = product(1, chunks.group, chunks.tokens), heads = product(1, call.kv_heads);
   chunks.k = place(times(tokens, k_bytes));
   chunks.v = place(times(tokens, v_bytes));
+  const auto exponents = [&](const SideInfo& side) { return side.fits_rows ? times(tokens, heads) : 0; };
+  chunks.k_exponents = place(exponents(source.k));
+  chunks.v_exponents = place(exponents(source.v));
+  chunks.powers_used = place(source.k.fits_rows || source.v.fits_rows ? sizeof(kv::u32) : 0);
   // Sums as a slot of splits has them (templates/kernels/prefill/splits.cuh), unless there is one chunk.
   const std::size_t slots = all > chunk_tiles ? product(sizeof(float), work_tile_count(second, group), 1) : 0;
   chunks.sums = place(times(slots, second.prefill_splits.slot_sums));
@@ -124,6 +136,7 @@ Result<void> Program::run_two_passes(const AttentionCall& call, const ContextChu
     kv::CacheSide* const halves[] = {&group.k, &group.v};
     for (int begin = 0; begin < std::max(call.tokens, 1); begin += chunks.tokens) {
       const int tokens = std::min(chunks.tokens, call.tokens - begin);
+      const kv::RowPowers powers{reinterpret_cast<kv::u32*>(workspace + chunks.powers_used), next_chunk()};
       for (int side = 0; side < 2; ++side) {
         const long long dim = source_.second_pass.front().dim(side), head = dim * chunks.tokens,
                         sequence = head * call.kv_heads;
@@ -137,16 +150,28 @@ Result<void> Program::run_two_passes(const AttentionCall& call, const ContextChu
         args.x_type = kv::RowType::f16;
         args.tensor_scale = 1;  // the second pass has it
         args.seen = seen_args(source_, group);
-        args.keep_rotated = (side == 0 ? source_.k : source_.v).stays_rotated ? 1 : 0;
+        const SideInfo& info = side == 0 ? source_.k : source_.v;
+        args.keep_rotated = info.stays_rotated ? 1 : 0;
+        auto* const exponents =
+            reinterpret_cast<kv::u8*>(workspace + (side == 0 ? chunks.k_exponents : chunks.v_exponents));
+        if (info.fits_rows) args.exponents = exponents, args.powers = powers;
         if (tokens > 0) KV_CHECK(dequantize_chunk(side, args, call.check.record, stream, report));
         *halves[side] = {static_cast<kv::u8*>(data), nullptr, 2 * sequence, 2 * head, 2 * dim, 0, 0, 0};
+        if (info.fits_rows)
+          halves[side]->scales = exponents, halves[side]->scales_sequence_stride = sequence / dim,
+          halves[side]->scales_head_stride = head / dim, halves[side]->scales_token_stride = 1;
       }
-      const kv::ContextChunkArgs chunk{begin, begin + chunks.tokens, begin + chunks.tokens >= call.tokens ? 1 : 0,
+      const kv::ContextChunkArgs chunk{begin,
+                                       begin + chunks.tokens,
+                                       begin + chunks.tokens >= call.tokens ? 1 : 0,
                                        reinterpret_cast<float*>(workspace + chunks.sums),
-                                       reinterpret_cast<float*>(workspace + chunks.state)};
-      KV_TRY(ran, second_pass_->run(false, group, workspace, stream, lengths, &chunk));
-      for (const std::string& kernel : ran.kernels) add_once(report.kernels, kernel);
-      report.blocks = ran.blocks;
+                                       reinterpret_cast<float*>(workspace + chunks.state),
+                                       powers};
+      for (const auto& pass : second_passes_) {
+        KV_TRY(ran, pass->run(false, group, workspace, stream, lengths, &chunk));
+        for (const std::string& kernel : ran.kernels) add_once(report.kernels, kernel);
+        report.blocks = ran.blocks;
+      }
     }
   }
   return {};

@@ -8,8 +8,7 @@
 
 namespace kv {
 
-// k_values, v_values: numbers of the cache that prefill in two passes would make infinite.
-enum class CheckedArray : int { none, lengths, k_pages, v_pages, pages, slots, query_starts, k_values, v_values };
+enum class CheckedArray : int { none, lengths, k_pages, v_pages, pages, slots, query_starts };
 
 // The caller's record, in device memory; zero before the first call that uses it.
 struct CheckRecord {

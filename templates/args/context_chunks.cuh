@@ -8,6 +8,14 @@
 
 namespace kv {
 
+// Rows of a chunk that leave the range of halves. The first pass divides each by a power of two, and stores the
+// exponent in the plane of scales of the halves: a byte a row, with the bias of float32. Where no row of a chunk has
+// one, the second pass takes a kernel that does not look.
+struct RowPowers {
+  u32* used;  // `chunk`, if a row has a power of two; else anything but that. One word for both sides
+  u32 chunk;  // the number of the chunk: another one for each
+};
+
 // The chunk of a launch of the second pass. Keys and values are those of its tokens alone.
 struct ContextChunkArgs {
   int first_token,  // of the sequences; a multiple of the tokens of a tile
@@ -17,6 +25,7 @@ struct ContextChunkArgs {
   // partial_state of AttentionArgs have the same layout.
   float* sums;
   float* state;
+  RowPowers powers;  // read by plans whose K or V may have them
 };
 struct ContextChunkAttentionArgs : AttentionArgs {
   ContextChunkArgs context_chunk;
@@ -33,6 +42,8 @@ struct BoundedCodecArgs : PagedCodecArgs {
   // previous kernel lets this one start only behind its own wait.
   int waits_at_end;
   SeenArgs seen;  // read by kernels of programs whose queries may leave tokens unseen
+  u8* exponents;  // of rows, in the order of x: written by kernels of the first pass whose rows may have powers of two
+  RowPowers powers;
 };
 
 }  // namespace kv

@@ -19,12 +19,12 @@ KV_DEVICE CodecRow codec_row(const CodecArgs& args, u32 row) {  // rows fit 31 b
           sequence * args.x.sequence_stride + token * args.x.query_stride + head * args.x.head_stride};
 }
 
-// Whether the values of a row are in the range of the element type of x. Kernels that report them have a form in
-// kernels/codec/value_range.cuh.
+// Brings a row into the range of the element type of x. Kernels that do have a form in kernels/codec/row_powers.cuh.
 template <class Plan>
-struct ValueReport {
+struct RowRange {
+  KV_DEVICE static constexpr int lanes(int lanes) { return lanes; }  // that share a row of so many lanes
   template <int kValues>
-  KV_DEVICE static void check(const CodecArgs&, const CodecRow&, const float (&)[kValues]) {}
+  KV_DEVICE static void fit(const CodecArgs&, const CodecRow&, int, bool, float (&)[kValues]) {}
 };
 
 // Loads kCount values from element `from` on. The rest of x becomes zero.

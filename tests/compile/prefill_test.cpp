@@ -50,16 +50,17 @@ TEST_CASE("prefill: few spills; none where rows are only copied") {
   add(masked, "[k]\nformat = \"turbo_split_54\"\n[v]\nformat = \"turbo_split_54\"\n");  // masks of outliers
   // The second pass of two spills behind the loop over tiles, and only reads it back behind the first chunk.
   Kernels chunks;
-  for (const char* keys : {"", "head_dim = 256\n"}) {
-    const std::string toml = fmt::format(
-        "k = {{ format = \"kv4\" }}\nv = {{ format = \"kv4\" }}\n[attention]\nq_heads_per_kv = 4\nquery_length = "
-        "2048\nfeatures = [\"causal\"]\n{}",
-        keys);
-    const Spec spec = must(parse_specs(toml, keys)).front();
-    const ProgramSource program = must(make_program(must(resolve(spec, registry, "sm_90a")), registry));
-    chunks.add(second_pass_of(program)->kernels.at(Role::prefill));
-    copied.add(program.kernels.at(Role::dequantize_chunk_k));
-  }
+  for (const char* keys : {"", "head_dim = 256\n"})
+    for (const char* format : {"kv4", "q8_0", "bf16"}) {
+      const std::string toml = fmt::format(
+          "k = {{ format = \"{0}\" }}\nv = {{ format = \"{0}\" }}\n[attention]\nq_heads_per_kv = 4\nquery_length = "
+          "2048\nfeatures = [\"causal\"]\n{1}",
+          format, keys);
+      const Spec spec = must(parse_specs(toml, keys)).front();
+      const ProgramSource program = must(make_program(must(resolve(spec, registry, "sm_90a")), registry));
+      for (const ProgramSource& pass : program.second_pass) chunks.add(pass.kernels.at(Role::prefill));
+      copied.add(program.kernels.at(Role::dequantize_chunk_k));
+    }
   chunks.compile(kThreads, kMostSpilledByChunks);
   copied.compile(kThreads);
   unpacked.compile(kThreads, kMostSpilled);
@@ -75,17 +76,16 @@ TEST_CASE("prefill by mma.sync: no spills, for every arch without wgmma, in one 
   for (const char* arch : {"sm_80", "sm_86", "sm_89", "sm_90", "sm_100a", "sm_103a", "sm_120a", "sm_121a"}) {
     if (!is_known(arch)) continue;
     for (const char* keys : {"", "head_dim = 64\n", "features = [\"lse\", \"sinks\"]\n"})
-      for (const char* format : {"f16", "kv4"}) {
+      for (const char* format : {"f16", "kv4", "q8_0"}) {
         const bool is_causal = std::string(keys).find("features") == std::string::npos;
         const std::string toml = fmt::format(
             "k = {{ format = \"{0}\" }}\nv = {{ format = \"{0}\" }}\n[attention]\nq_heads_per_kv = 4\nquery_length = "
             "2048\n{1}{2}",
-            std::string(keys).find("64") == std::string::npos ? format : "q8_0",
-            is_causal ? "features = [\"causal\"]\n" : "", keys);
+            format, is_causal ? "features = [\"causal\"]\n" : "", keys);
         const Spec spec = must(parse_specs(toml, toml)).front();
         const ProgramSource program = must(make_program(must(resolve(spec, registry, arch)), registry));
-        const ProgramSource* const second = second_pass_of(program);
-        kernels.add((second ? *second : program).kernels.at(Role::prefill));
+        if (program.second_pass.empty()) kernels.add(program.kernels.at(Role::prefill));
+        for (const ProgramSource& pass : program.second_pass) kernels.add(pass.kernels.at(Role::prefill));
       }
   }
   kernels.compile(kThreads);

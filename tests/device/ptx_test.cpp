@@ -90,7 +90,7 @@ TEST_CASE("texts for older archs run as PTX: prefill in one pass and in two") {
       const Planned one = planned(registry(), test, arch);
       const bool is_plain = test.k == "f16", has_prefill = arch != "sm_75";  // which has no asynchronous copies
       CHECK((one.source.kernels.count(Role::prefill) == 1) == (is_plain && has_prefill));
-      CHECK((one.source.second_pass.size() == 1) >= (!is_plain && has_prefill));
+      CHECK(!one.source.second_pass.empty() >= (!is_plain && has_prefill));
       Judge judge(context, one, int(lengths.size()), lengths[0]);
       KernelHarness::Call call{0, lengths, 0, false};
       call.many_rows = !has_prefill ? ManyRows::decode : is_plain ? ManyRows::prefill : ManyRows::two_pass;

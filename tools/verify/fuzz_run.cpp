@@ -66,12 +66,10 @@ void overwrite(std::vector<std::uint8_t>& rows, std::size_t at, std::span<const 
   std::copy(row.begin(), row.end(), rows.begin() + static_cast<std::ptrdiff_t>(at * row.size()));
 }
 
-// Fills the cache with seeded numbers. Prefill in two passes makes halves of them: there they have the range of fp16.
-Result<void> fill(KernelHarness& harness, const FuzzCase& one, const Problem& problem, ManyRows many_rows,
+// Fills the cache with seeded numbers. halves: of sides whose numbers the call makes halves of.
+Result<void> fill(KernelHarness& harness, const FuzzCase& one, const Problem& problem, const bool (&halves)[2],
                   Side (&sides)[2], int& key_exponent) {
   const CacheShape& shape = one.shape;
-  const InputBounds bounds{problem.q_type, problem.out_type, problem.append ? one.new_type : Element::f32,
-                           shape.rows.has_values_in_keys, many_rows == ManyRows::two_pass};
   const auto rows = static_cast<std::size_t>(shape.rows.shares_sequences ? 1 : shape.sequences) *
                     static_cast<std::size_t>(shape.kv_heads) * static_cast<std::size_t>(shape.tokens);
   KV_CHECK(harness.vary_head_scales());
@@ -79,6 +77,8 @@ Result<void> fill(KernelHarness& harness, const FuzzCase& one, const Problem& pr
     Side& side = sides[s];
     const int dim = problem.dim(s);
     const Format& format = s == 0 ? problem.k : problem.v;
+    const InputBounds bounds{problem.q_type, problem.out_type, problem.append ? one.new_type : Element::f32,
+                             shape.rows.has_values_in_keys, halves[s] || (halves[1] && shape.rows.has_values_in_keys)};
     const int exponent =
         s == 1 && shape.rows.has_values_in_keys ? key_exponent : exponent_of(one.inputs, s, format, dim, bounds);
     if (s == 0) key_exponent = exponent;
@@ -302,7 +302,12 @@ Result<void> run_case(const FuzzCase& one, const Problem& problem, const std::sh
   const bool is_ragged = !one.call.query_counts.empty();
   const std::vector<ManyRows> ways = ways_of(program->source(), is_ragged);
   const ManyRows many_rows = one.call.is_reference ? ManyRows::decode : ways[one.seed % ways.size()];
-  KV_CHECK(fill(harness, one, problem, many_rows, sides, key_exponent));
+  // Prefill in two passes: rows without powers of two have the range of fp16.
+  const ProgramSource& source = program->source();
+  const ProgramSource& attending = source.buckets.empty() ? source : source.buckets.back();
+  const bool in_two = many_rows == ManyRows::two_pass,
+             halves[2] = {in_two && !attending.k.fits_rows, in_two && !attending.v.fits_rows};
+  KV_CHECK(fill(harness, one, problem, halves, sides, key_exponent));
   const int heads = one.shape.kv_heads * problem.q_heads_per_kv;
   const std::vector<int> counts = one.query_counts(problem.query_length);
   const int all = std::accumulate(counts.begin(), counts.end(), 0);

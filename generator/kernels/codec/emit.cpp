@@ -19,7 +19,6 @@ Source emit_codec(const CodecPlan& plan, const Registry& registry) {
   w.fragment(fmt::format("kernels/codec/{}.cuh", family));
   codec_fragments(w, plan);
   w.check_first(plan.checks);
-  if (!plan.reports.empty()) w.fragment("kernels/codec/value_range.cuh");
   format_fragments(w, f, plan.is_quantize);
   domain_fragments(w, f);
   w.line("// ======== the plan ========\nnamespace kv {{\n");
@@ -31,7 +30,7 @@ Source emit_codec(const CodecPlan& plan, const Registry& registry) {
   // Segments are named after the format without slots and lengths, which is the one that write_format wrote.
   if (plan.is_quantize) write_encoder(w, f, f.has_segments() ? rows : "StoredFormat", "RowEncoder", plan.is_planar);
   w.line("struct Plan {{\n{}", domain_members(f, plan.head_dim));
-  if (!plan.reports.empty()) w.line("  static constexpr auto kValueArray = CheckedArray::{};", plan.reports);
+  if (plan.fits_rows) w.line("  static constexpr bool kFitsRows = true;\n  static constexpr int kRowLanes = 32;");
   w.line("  static constexpr int kWarps = {}, kWarpBytes = {};\n  using F = StoredFormat;", kWarpsOfRowKernels,
          warp_bytes);
   if (plan.is_quantize) write_writer_members(w, f, "StoredFormat", "RowEncoder", plan.is_planar);

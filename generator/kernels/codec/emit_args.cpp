@@ -22,6 +22,7 @@ void codec_fragments(Writer& w, const CodecPlan& plan) {
   if (plan.page_tokens > 0) w.fragment("formats/stored_pages.cuh");
   if (!plan.slots.empty()) w.fragment("formats/stored_slots.cuh");
   if (plan.has_lengths) w.fragment("formats/stored_lengths.cuh");
+  if (plan.fits_rows) w.fragment("kernels/codec/row_powers.cuh");
   if (plan.has_lengths && !plan.is_quantize) w.overlap = Overlap::by_args;  // the first pass of prefill in two
 }
 

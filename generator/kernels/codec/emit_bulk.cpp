@@ -109,7 +109,6 @@ Source emit_blocks(const CodecPlan& codec, const BulkPlan& plan, const BulkKerne
   w.fragment(fmt::format("kernels/codec/{}.cuh", kernel.name));
   codec_fragments(w, codec);
   w.check_first(codec.checks);
-  if (!codec.reports.empty()) w.fragment("kernels/codec/value_range.cuh");
   format_fragments(w, f, call.is_quantize);
   domain_fragments(w, f);
   w.line("// ======== the plan ========\nnamespace kv {{\n");
@@ -123,13 +122,15 @@ Source emit_blocks(const CodecPlan& codec, const BulkPlan& plan, const BulkKerne
   }
   w.line("struct Plan {{\n  static constexpr int kHeadDim = {}, kThreads = {}, kValues = {};", head_dim,
          kernel.warps * 32, plan.lane_values);
-  if (!codec.reports.empty()) w.line("  static constexpr auto kValueArray = CheckedArray::{};", codec.reports);
+  const int row_lanes = codec.fits_rows ? plan.fitting_lanes(head_dim) : head_dim / plan.lane_values;
+  if (codec.fits_rows)
+    w.line("  static constexpr bool kFitsRows = true;\n  static constexpr int kRowLanes = {};", row_lanes);
   w.line("  using {} = {};", call.is_quantize ? "Encoder" : "F", call.is_quantize ? "LaneEncoder" : "StoredFormat");
   if (!call.is_quantize) w.line("  using Rotation = PlanRotation;");
   w.line("  using Words = {};\n}};\n", kWords[int(call.type)]);
   Source source = finish(
       w, name, arch, {kernel.name, codec_args(codec), kernel.warps * 32, kernel.shared_bytes, codec_args_bytes(codec)});
-  source.row_threads = head_dim / plan.lane_values;
+  source.row_threads = row_lanes;
   return source;
 }
 

@@ -3,6 +3,7 @@
 // read in bulk, and BulkKernel which kernel does it for rows of one element type.
 // SPDX-License-Identifier: MIT
 #pragma once
+#include <bit>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -27,12 +28,11 @@ struct CodecPlan {
   // Sequences have lengths in device memory (templates/formats/stored_lengths.cuh).
   bool has_lengths = false;
   bool reads_seen = false;  // with lengths: tokens that no query sees are not read
-  // The first pass of prefill in two: "k_values" or "v_values", as which it reports numbers that halves do not hold;
-  // "": it does not.
-  std::string reports = {};
+  // The first pass of prefill in two: rows are brought into the range of halves (kernels/codec/row_powers.cuh).
+  bool fits_rows = false;
   std::string layout() const {
     return layout_name(is_planar, page_tokens) + (slots.empty() ? "" : "." + slots) + (has_lengths ? ".lengths" : "") +
-           (reads_seen ? ".seen" : "") + (checks ? ".checked" : "") + (reports.empty() ? "" : "." + reports);
+           (reads_seen ? ".seen" : "") + (checks ? ".checked" : "") + (fits_rows ? ".fitted" : "");
   }
 };
 
@@ -88,6 +88,8 @@ struct BulkPlan {
   double code_rounding = 0;    // root mean square of what one fp16 number misses of an entry, relative to the entries
   double matrix_rounding = 0;  // the same of the entries of the rotation's matrix
   int lane_values = 0;         // family blocks: values of a lane
+  // Family blocks: lanes for a row of kernels that fit rows (CodecPlan::fits_rows), which have a warp in common.
+  int fitting_lanes(int head_dim) const { return int(std::bit_ceil(unsigned(head_dim / lane_values))); }
 };
 // No plan if the format needs the kernels with one row a warp. `decision` says what was chosen, and why.
 std::optional<BulkPlan> plan_bulk(const Format& format, int head_dim, bool is_planar, const Arch& arch,

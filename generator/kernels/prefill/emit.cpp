@@ -51,8 +51,10 @@ Source emit_prefill(const PrefillPlan& plan, const Registry& registry) {
     w.fragment("kernels/prefill/features.cuh");
   }
   if (plan.hides_tokens()) w.fragment("kernels/prefill/hidden_values.cuh");
-  const bool is_wide = plan.key_range.is_wide || plan.value_range.is_wide;
-  if (is_wide) w.fragment("kernels/prefill/exponents.cuh");
+  if (plan.has_powers()) {
+    w.fragment("kernels/prefill/exponents.cuh");
+    w.fragment(plan.copies_rows ? "kernels/prefill/stored_exponents.cuh" : "kernels/prefill/fit_rows.cuh");
+  }
   if (plan.has_query_factors()) w.fragment("kernels/prefill/query_factors.cuh");
   if (plan.varlen) w.fragment("kernels/prefill/varlen.cuh");
   if (plan.over_context_chunks) w.fragment("kernels/prefill/context_chunks.cuh");
@@ -74,7 +76,7 @@ Source emit_prefill(const PrefillPlan& plan, const Registry& registry) {
          joined(plan.value_columns, number));
   if (plan.rotates_queries) write_domain_struct(w, plan.k.format, plan.head_dim, false, "Key");
   if (plan.rotates_output) write_domain_struct(w, plan.v.format, plan.head_dim_v, true, "Value");
-  if (is_wide) write_ranges(w, plan);
+  if (plan.has_powers() && !plan.copies_rows) write_ranges(w, plan);
   write_features(w, plan.features);
   w.line("struct Plan {{");
   w.line("  static constexpr int kGroup = {}, kQueries = {}, kAllRows = {}, kQueryChunks = 1;", plan.q_heads_per_kv,
@@ -116,12 +118,14 @@ Source emit_prefill(const PrefillPlan& plan, const Registry& registry) {
   w.line("  static constexpr int kScoreScalesAt = {}, kOnesAt = {};", plan.score_scales_at, plan.ones_at);
   w.line("  static constexpr int kRingAt = {}, kRing = {}, kStageBytes = {};", plan.ring_at, plan.ring,
          plan.stage_bytes());
-  if (is_wide) {
+  if (plan.has_powers()) {
     w.line("  static constexpr bool kHasKeyExponents = {}, kHasValueExponents = {};", flag(plan.key_range.is_wide),
            flag(plan.value_range.is_wide));
-    w.line("  static constexpr int kExponentsAt = {};", plan.exponents_at);
-    w.line("  template <bool kIsV>\n  using Range = kv::Range<kIsV>;");
+    w.line("  static constexpr int kExponentsAt = {}, kExponentPlaces = {};", plan.exponents_at,
+           plan.exponent_places());
+    if (!plan.copies_rows) w.line("  template <bool kIsV>\n  using Range = kv::Range<kIsV>;");
   }
+  if (plan.is_one_of_two) w.line("  static constexpr bool kTakesPowers = {};", flag(plan.has_powers()));
   if (plan.has_query_factors()) w.line("  static constexpr int kQueryFactorsAt = {};", plan.query_factors_at);
   w.line("  using K = KeySide;\n  using V = ValueSide;");
   if (plan.features.any()) w.line("  using Feature = {};", feature_of(plan.features, plan.causal, plan.query_length));

@@ -65,7 +65,8 @@ double largest_code(const SectionPlan& section) {
   return largest;
 }
 
-// Whether rows of a side may hold numbers beyond fp16, and which scales they have if they do not.
+}  // namespace
+
 FittingRange fitting_range(const SidePlan& side) {
   using kv::kLeastExponent, kv::kMostExponent;
   const SectionPlan& section = side.sections[0];
@@ -91,6 +92,8 @@ FittingRange fitting_range(const SidePlan& side) {
   range.most_minimum = half_of(most);
   return range;
 }
+
+namespace {
 
 // Byte `shift / 8` of four halves as a word.
 std::uint32_t bytes_of(const std::vector<std::uint16_t>& halves, std::size_t first, int shift) {
@@ -360,7 +363,7 @@ bool has_prefill_rows(const Problem& problem) {
   return problem.query_rows() >= (alternates ? kLeastSharedRows : kSharedRows + 1);
 }
 
-Result<PrefillPlan> plan_prefill(const Problem& problem) {
+Result<PrefillPlan> plan_prefill(const Problem& problem, std::optional<ChunkRows> chunk) {
   KV_CHECK(check_problem(problem));
   PrefillPlan plan;
   plan.arch = problem.arch;
@@ -420,13 +423,17 @@ Result<PrefillPlan> plan_prefill(const Problem& problem) {
   plan.cleared_at = plan.posts_at + (plan.posts_work() ? kPostBytes : 0);
   plan.score_scales_at = plan.cleared_at + (plan.hides_tokens() ? round_up(plan.stages * plan.tokens / 8, 16) : 0);
   plan.ones_at = plan.score_scales_at + (plan.scales_scores ? plan.stages * kScoreScaleBytes : 0);
-  if (!plan.copies_rows) {
+  plan.over_context_chunks = chunk.has_value();
+  if (chunk) {
+    plan.is_one_of_two = chunk->has_other;
+    plan.key_range.is_wide = chunk->k_powers, plan.value_range.is_wide = chunk->v_powers;
+  } else if (!plan.copies_rows) {
     if (!plan.scales_scores) plan.key_range = fitting_range(plan.k);
     plan.value_range = fitting_range(plan.v);
   }
   plan.exponents_at = plan.ones_at + (plan.scales_scores ? kOnesBytes : 0);
   const int wide_sides = int(plan.key_range.is_wide) + int(plan.value_range.is_wide);
-  plan.query_factors_at = plan.exponents_at + wide_sides * plan.stages * kTokens;
+  plan.query_factors_at = plan.exponents_at + wide_sides * plan.exponent_places() * plan.tokens;
   int end = plan.query_factors_at + (plan.has_query_factors() ? 2 * plan.blocks * 64 * int(sizeof(float)) : 0);
   if (!plan.copies_rows) end = place_entries(plan.v, place_entries(plan.k, end));
   plan.ring_at = round_up(end, kSector);

@@ -2,6 +2,7 @@
 // are read as decode reads K (kernels/decode/staged_side.cpp): four lanes share a row. plan_prefill makes it.
 // SPDX-License-Identifier: MIT
 #pragma once
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -49,6 +50,7 @@ struct PrefillPlan : AttentionShape {
   // or by its score, wherever it is (templates/kernels/prefill/hidden_values.cuh).
   bool hides_first = false, hides_last = false, hides_by_score = false;
   bool over_context_chunks = false;  // the second pass of two: it attends to a chunk of the context
+  bool is_one_of_two = false;        // ... if rows have powers of two, or if none has
   int least_queries = 1;             // with run-time query lengths: sequences of fewer queries are faster by decode
   int query_bytes = 0;               // of the queries of one consumer, where its output passes through as floats
   int output_passes = 1;
@@ -62,7 +64,7 @@ struct PrefillPlan : AttentionShape {
       exchange_at = 0;  // of consumers that share rows (templates/kernels/prefill/prefill_wide.cuh)
   SidePlan k, v;
   FittingRange key_range, value_range;
-  int exponents_at = 0;                         // of tokens, by side and stage
+  int exponents_at = 0;                         // of tokens, by side and place
   int query_factors_at = 0;                     // of the query rows of both consumers
   std::vector<int> key_columns, value_columns;  // where each dimension of a row stands in a row of an operand
   std::vector<Decision> decisions;
@@ -72,6 +74,10 @@ struct PrefillPlan : AttentionShape {
   bool posts_work() const { return !by_mma; }
   // Rows of f32 and bf16 may be beyond the range of fp16 (templates/kernels/prefill/query_factors.cuh).
   bool has_query_factors() const { return q_type != Element::f16; }
+  bool has_powers() const { return key_range.is_wide || value_range.is_wide; }
+  // Places for the exponents of a tile. Rows that are copied have two for each stage: those of a tile are read after
+  // the stage of its halves was left.
+  int exponent_places() const { return copies_rows ? 2 * stages : stages; }
   bool hides_tokens() const { return hides_first || hides_last || hides_by_score; }
   int stage_bytes() const { return k.stage_bytes + v.stage_bytes; }  // of one warp
 };
@@ -84,7 +90,17 @@ constexpr int kPrefillKeyDims[] = {64, 128, 192, 256}, kPrefillValueDims[] = {64
 // these.
 bool has_prefill_rows(const Problem& problem);
 
-// Fails with unsupported; the error says what is missing.
-Result<PrefillPlan> plan_prefill(const Problem& problem);
+// Whether rows of a side may hold numbers beyond fp16, and which scales they have if they do not.
+FittingRange fitting_range(const SidePlan& side);
+
+// The second pass of two: K and V are halves of a chunk of the context. If rows of the format may have powers of two,
+// there is a kernel for chunks in which some have, and one for the others.
+struct ChunkRows {
+  bool k_powers = false, v_powers = false;  // rows that the kernel takes may have powers of two
+  bool has_other = false;                   // it is one of two kernels
+};
+
+// Fails with unsupported; the error says what is missing. chunk: for the second pass of two.
+Result<PrefillPlan> plan_prefill(const Problem& problem, std::optional<ChunkRows> chunk = {});
 
 }  // namespace kvjit

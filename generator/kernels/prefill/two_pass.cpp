@@ -44,7 +44,13 @@ struct FirstPass {
   // Values of rows with a dense rotation stay in the rotated domain, because undoing it takes longer for all tokens
   // than rotating the queries and the output. Residual signs are another projection, so they are undone.
   bool stays_rotated = false;
+  bool fits_rows = false;  // rows beyond the range of halves have powers of two
 };
+// Whether rows may hold numbers that halves do not. Rows that are not read as prefill in one pass reads them may.
+bool may_leave_halves(const Format& format, const CodecPlan& codec) {
+  const auto side = plan_side(format, codec.head_dim, codec.is_planar, true);
+  return !side || side->sections.size() > 1 || format.has_head_scales() || fitting_range(*side).is_wide;
+}
 FirstPass first_pass(const FamilyInput& input, int side) {
   const Problem& problem = input.problem;
   CodecPlan codec = side_plan(problem, side);
@@ -54,15 +60,14 @@ FirstPass first_pass(const FamilyInput& input, int side) {
   const BulkCall call{false, Element::f16};
   Decision decision;
   const auto plan = plan_bulk(format, codec.head_dim, codec.is_planar, problem.arch, decision);
-  // Formats of the other bulk kernels have scales of fp16 and smaller entries, which halves hold. Masks hide tokens
-  // whose memory may hold anything; what the other features hide is left out by reads_seen.
-  if (problem.checks && !problem.features.mask && !problem.features.packed_mask &&
-      (!plan || plan->family == BulkFamily::blocks))
-    codec.reports = side == 0 ? "k_values" : "v_values";
-  if (plan)
+  // Formats of the other bulk kernels have scales of fp16 and smaller entries, which halves hold.
+  codec.fits_rows = (!plan || plan->family == BulkFamily::blocks) && may_leave_halves(format, codec);
+  constexpr int kWarpLanes = 32;
+  if (plan && !(codec.fits_rows && plan->fitting_lanes(codec.head_dim) > kWarpLanes))
     if (const auto kernel = plan_bulk_kernel(*plan, format, call, problem.arch))
-      return {emit_bulk(codec, *plan, *kernel, call, input.registry)};
-  return {emit_codec(codec, input.registry), format.rotation.kind == RotationKind::dense && !format.has_residual()};
+      return {emit_bulk(codec, *plan, *kernel, call, input.registry), false, codec.fits_rows};
+  const bool stays_rotated = format.rotation.kind == RotationKind::dense && !format.has_residual();
+  return {emit_codec(codec, input.registry), stays_rotated, codec.fits_rows};
 }
 
 // The problem of the second pass: the same call over f16 rows in layout planar, in the rotated domain where they stay
@@ -80,6 +85,24 @@ Problem second_pass_problem(const Problem& problem, const Format& f16, const Fir
   return second;
 }
 
+Result<ProgramSource> second_pass(const Problem& second, const ChunkRows& rows, const Registry& registry) {
+  KV_TRY(plan, plan_prefill(second, rows));
+  ProgramSource pass;
+  pass.id = second.id + (!rows.has_other ? "" : plan.has_powers() ? ".powers" : ".no_powers");
+  pass.title = second.title, pass.arch = second.arch.name;
+  plan.name = pass.id + "." + pass.arch;
+  static_cast<AttentionShape&>(pass) = second;
+  pass.head_dim_v = second.v_dim();
+  pass.rows = second.query_rows();
+  pass.k.rotated_dim = pass.k.stored_dim = second.head_dim, pass.v.rotated_dim = pass.v.stored_dim = second.v_dim();
+  pass.k.format = second.k.name, pass.v.format = second.v.name;
+  pass.prefill_rows = plan.rows(), pass.prefill_splits = plan.splits();
+  pass.prefill_choice = PrefillChoice::always;
+  Source& kernel = pass.kernels[Role::prefill] = emit_prefill(plan, registry);
+  kernel.may_overlap = second.arch.has("programmatic_launch");
+  return pass;
+}
+
 }  // namespace
 
 Result<void> add_two_passes(const FamilyInput& input, const PrefillPlan* one_pass, ProgramSource& program) {
@@ -93,27 +116,20 @@ Result<void> add_two_passes(const FamilyInput& input, const PrefillPlan* one_pas
     return fail(Code::unsupported, "the cache has halves already");
   FirstPass k = first_pass(input, 0), v = first_pass(input, 1);
   const Problem second = second_pass_problem(problem, *f16, k, v);
-  KV_TRY(plan, plan_prefill(second));
-  plan.name = second.id + "." + problem.arch.name;
-  plan.over_context_chunks = true;
-  ProgramSource pass;
-  pass.id = second.id, pass.title = problem.title, pass.arch = problem.arch.name;
-  static_cast<AttentionShape&>(pass) = second;
-  pass.head_dim_v = second.v_dim();
-  pass.rows = second.query_rows();
-  pass.k.rotated_dim = pass.k.stored_dim = second.head_dim, pass.v.rotated_dim = pass.v.stored_dim = second.v_dim();
-  pass.k.format = pass.v.format = f16->name;
-  pass.prefill_rows = plan.rows(), pass.prefill_splits = plan.splits();
-  pass.prefill_choice = PrefillChoice::always;
-  pass.kernels[Role::prefill] = emit_prefill(plan, input.registry);
+  const bool has_powers = k.fits_rows || v.fits_rows;
+  for (const bool takes_powers : {false, true}) {
+    if (takes_powers && !has_powers) break;
+    KV_TRY(pass,
+           second_pass(second, {takes_powers && k.fits_rows, takes_powers && v.fits_rows, has_powers}, input.registry));
+    program.second_pass.push_back(std::move(pass));
+  }
   program.k.stays_rotated = k.stays_rotated, program.v.stays_rotated = v.stays_rotated;
+  program.k.fits_rows = k.fits_rows, program.v.fits_rows = v.fits_rows;
   program.kernels[Role::dequantize_chunk_k] = std::move(k.kernel);
   program.kernels[Role::dequantize_chunk_v] = std::move(v.kernel);
   const bool may_overlap = problem.arch.has("programmatic_launch");
-  for (Source* kernel : {&pass.kernels[Role::prefill], &program.kernels[Role::dequantize_chunk_k],
-                         &program.kernels[Role::dequantize_chunk_v]})
+  for (Source* kernel : {&program.kernels[Role::dequantize_chunk_k], &program.kernels[Role::dequantize_chunk_v]})
     kernel->may_overlap = may_overlap;
-  program.second_pass.push_back(std::move(pass));
   program.least_two_pass_queries = least_queries(problem, one_pass);
   program.decisions.push_back({"prefill", "in two passes", choice_text(problem, program.least_two_pass_queries), {}});
   return {};

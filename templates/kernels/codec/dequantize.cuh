@@ -25,7 +25,7 @@ KV_DEVICE void dequantize(const CodecArgs& args) {
   } else {
     from_rotated<Plan>(x, second);
   }
-  ValueReport<Plan>::check(args, at, x);
+  RowRange<Plan>::fit(args, at, lane(), true, x);
   store_values(args.x.data, args.x_type, at.in_x, args.keep_rotated ? F::kStored : Plan::kHeadDim, x);
 }
 

@@ -14,13 +14,15 @@ namespace kv {
 template <class Plan>
 KV_DEVICE void dequantize_bulk_blocks(const CodecArgs& args) {
   using F = typename Plan::F;
-  constexpr int kValues = Plan::kValues, kLanes = Plan::kHeadDim / kValues, kBlocks = kValues / F::kBlock;
+  constexpr int kValues = Plan::kValues, kOwners = Plan::kHeadDim / kValues, kBlocks = kValues / F::kBlock;
+  constexpr int kLanes = RowRange<Plan>::lanes(kOwners);  // kOwners of them have values
   constexpr int kBytes = kBlocks * F::kCodeStride, kStageBytes = 32 * kValues * Plan::Words::kBytes;
   const u32 rows = u32(args.sequences) * args.heads * args.tokens;
   const i64 item = i64(block_x()) * Plan::kThreads + thread();
-  const bool has_row = item / kLanes < rows;  // lanes without a row go on, because lanes store for each other
-  const u32 row = has_row ? u32(item / kLanes) : rows - 1;
-  const int row_lane = int(item % kLanes);
+  // Lanes without a row, and without values, go on, because lanes store for each other.
+  const bool has_row = item / kLanes < rows && item % kLanes < kOwners;
+  const u32 row = item / kLanes < rows ? u32(item / kLanes) : rows - 1;
+  const int row_lane = int(item % kLanes) < kOwners ? int(item % kLanes) : 0;
   const CodecRow at = codec_row(args, row);
   const StoredRow from = stored_row<F>(args.side, at.sequence, at.head, args.first_token + at.token);
   u32 words[(kBytes + 3) / 4];
@@ -36,7 +38,7 @@ KV_DEVICE void dequantize_bulk_blocks(const CodecArgs& args) {
     if constexpr (F::kHasTensorScale) x[i] *= args.tensor_scale;
   }
   Plan::Rotation::inverse_in_lane(x);
-  if (has_row) ValueReport<Plan>::check(args, at, x);
+  RowRange<Plan>::fit(args, at, int(item % kLanes), has_row, x);
   store_lanes<typename Plan::Words>(args.x.data, has_row ? at.in_x + row_lane * kValues : -1, x, warp() * kStageBytes);
 }
 

@@ -17,6 +17,16 @@
 
 namespace kv {
 
+// What a block does. wgmma, mma.sync and shared rows have their own. Plans of one of two kernels for a chunk of the
+// context have an overload of prefill in kernels/prefill/context_chunks.cuh.
+template <class Plan, class Args>
+KV_DEVICE void attend_work_tiles(const Args& args);
+
+template <class Plan, class Args>
+KV_DEVICE void prefill(const Args& args) {
+  attend_work_tiles<Plan>(args);
+}
+
 constexpr int kPassShare = 4;  // the turn is passed on before the last 1 / kPassShare of Q K^T
 
 // Hides the scores of tokens that a row does not see. begin, end: the tokens that rows g and g + 8 see, from the lane's
@@ -114,8 +124,8 @@ KV_DEVICE void finish_products(float (&sums)[kSums], int group) {
 template <class Plan>
 struct RowExponents {
   KV_DEVICE void reset() {}
-  template <int kSums>
-  KV_DEVICE void fit(float (&)[64], float (&)[kSums], const float (&)[2], int, int) {}
+  template <int kScores, int kSums, class Combine>
+  KV_DEVICE void fit(float (&)[kScores], float (&)[kSums], const float (&)[2], int, int, const Combine&) {}
   template <int kBlocks, int kSums>
   KV_DEVICE void end(float (&)[kBlocks][kSums]) const {}
 };
@@ -229,7 +239,8 @@ KV_DEVICE void consume(const Args& args) {
         }
         if (b == kBlocks - 1) Stages::leave(false, n);
       }
-      exponents.fit(s, o[b], rows.sum, n, b);
+      TokenExponents<Plan, true>::await(n);
+      exponents.fit(s, o[b], rows.sum, n, b, [](auto&, auto&) {});
       KV_UNROLL
       for (int h = 0; h < 2; ++h) rows.sum[h] += sums[h];
       KV_UNROLL

@@ -24,6 +24,18 @@ KV_DEVICE ContextChunk context_of(const Args& args) {
   return {args.context_chunk};
 }
 
+// Where rows may have powers of two, there are two kernels: one for chunks in which a row has one, and one for the
+// others, which knows of no exponents. The other kernel of a chunk has nothing to do.
+template <class Plan, HasContextChunk Args>
+requires requires {
+  Plan::kTakesPowers;
+}
+KV_DEVICE void prefill(const Args& args) {
+  const RowPowers& powers = args.context_chunk.powers;
+  const bool has_powers = load_coherent_u32(powers.used) == powers.chunk;
+  if (warp_uniform(has_powers == Plan::kTakesPowers)) attend_work_tiles<Plan>(args);
+}
+
 // softmax, o: of the lane's rows over the tokens of the chunk. Returns whether they are over all chunks now.
 template <class Plan, HasContextChunk Args, class Softmax, int kBlocks, int kSums>
 KV_DEVICE bool finish_context_chunk(const Args& args, const WorkTile& work, Softmax (&softmax)[kBlocks],

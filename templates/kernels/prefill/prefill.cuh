@@ -16,7 +16,7 @@
 namespace kv {
 
 template <class Plan, class Args>
-KV_DEVICE void prefill(const Args& args) {
+KV_DEVICE void attend_work_tiles(const Args& args) {
   fill_entries<typename Plan::K>();
   fill_entries<typename Plan::V>();
   if constexpr (Plan::kScalesScores) TokenFactors<Plan>::fill_ones();

@@ -39,7 +39,7 @@ KV_DEVICE void multiply_values_by_mma(float (&o)[kSums], const u32 (&p)[32], Sha
 }
 
 template <class Plan, class Args>
-KV_DEVICE void prefill(const Args& args) {
+KV_DEVICE void attend_work_tiles(const Args& args) {
   static_assert(Plan::kCopiesRows && Plan::kTracksMaximum && Plan::kBlocks == 1 && Plan::kStages == 1);
   const auto works = work_tiles_of<Plan>(args);
   const EvenOddOrder order{args.scheduler.blocks};
@@ -51,14 +51,21 @@ KV_DEVICE void prefill(const Args& args) {
   float o[1][Plan::kValueDim / 2], s[64];
   u32 p[32];
   RowSoftmax softmax[1];
+  RowExponents<Plan> exponents;
   WorkTile work;
   // Behind the last tile there are no copies.
   const auto copy_keys = [&](int tile) {
-    if (tile < work.end_tile) copy_rows<Plan, typename Plan::K>(k, args.k, work, tile, stored_from);
+    if (tile < work.end_tile) {
+      copy_rows<Plan, typename Plan::K>(k, args.k, work, tile, stored_from);
+      StoredExponents<Plan, false>::copy(args.k, work, tile, tile, stored_from);
+    }
     copy_commit();
   };
   const auto copy_values = [&](int tile) {
-    if (tile < work.end_tile) copy_rows<Plan, typename Plan::V>(v, args.v, work, tile, stored_from);
+    if (tile < work.end_tile) {
+      copy_rows<Plan, typename Plan::V>(v, args.v, work, tile, stored_from);
+      StoredExponents<Plan, true>::copy(args.v, work, tile, tile, stored_from);
+    }
     copy_commit();
   };
   KV_NO_UNROLL
@@ -69,6 +76,7 @@ KV_DEVICE void prefill(const Args& args) {
     copy_values(work.first_tile);
     load_queries<Plan>(args.q, work, first_row, q);
     softmax[0].reset();
+    exponents.reset();
     bool scales_queries = false;
     KV_UNROLL
     for (int i = 0; i < Plan::kValueDim / 2; ++i) o[0][i] = 0.f;
@@ -81,12 +89,18 @@ KV_DEVICE void prefill(const Args& args) {
       copy_keys(tile + 1);
       if (tile == work.first_tile)
         scales_queries = QueryFactors<Plan>::are_needed(q, warp() % 4 * 16 + (lane() >> 2));
+      if (TokenExponents<Plan, false>::has_some(tile)) TokenExponents<Plan, false>::scale(s, tile);
       if (scales_queries) QueryFactors<Plan>::multiply(s, q, warp() % 4 * 16 + (lane() >> 2));
       rule.apply(s, work, first_row + warp() % 4 * 16 + (lane() >> 2), tile, unit);
       UnitFactor factor{Rule::kChangesScores ? 1.f : unit};
       if (softmax[0].is_passed(s, factor.unit)) softmax[0].move_reference(s, o[0], factor.unit);
       float sums[2];
       softmax[0].exponentials(s, sums, factor);
+      if constexpr (TokenExponents<Plan, true>::kHas) {
+        copy_wait<1>();
+        sync_block();  // the exponents of V are there
+        exponents.fit(s, o[0], softmax[0].sum, tile, 0, [](auto&, auto&) {});
+      }
       KV_UNROLL
       for (int h = 0; h < 2; ++h) softmax[0].sum[h] += sums[h];
       KV_UNROLL
@@ -99,6 +113,7 @@ KV_DEVICE void prefill(const Args& args) {
       sync_block();
       copy_values(tile + 1);
     }
+    exponents.end(o);
     // The work tile is computed again, so that its other members take no registers in the loop over tiles.
     works.at(order.place(works, int(hide_from_optimizer(u32(round)))), work);
     first_row = work.first_row + group * kBlockRows;

@@ -31,6 +31,23 @@ struct Exchange {
     wait_phase(kBarriers + 8 * barrier, u32(meetings) % 2);
   }
   KV_DEVICE static SharedAddress maximum(int group, int row) { return kMaxima + (group * kBlockRows + row) * 4; }
+  // Between the two meetings of a tile: the larger of what both consumers have of a row, and whether one of them has a
+  // denominator that is not zero. Two more meetings.
+  KV_DEVICE static void combine(float (&most)[2], float (&denominators)[2], int group, int row, int& meetings) {
+    meet(1, meetings++);  // all have read the maxima
+    if ((lane() & 3) == 0) {
+      KV_UNROLL
+      for (int h = 0; h < 2; ++h)
+        store_shared_u32(maximum(group, row + 8 * h), bits_of(most[h]) | (denominators[h] != 0.f ? 1u << 31 : 0u));
+    }
+    meet(0, meetings);
+    KV_UNROLL
+    for (int h = 0; h < 2; ++h) {
+      const u32 other = load_staged_u32(maximum(1 - group, row + 8 * h));
+      most[h] = larger(most[h], float_of(other & 0x7fffffffu));
+      denominators[h] += float(other >> 31);
+    }
+  }
 };
 
 template <class Plan, class Args>
@@ -49,6 +66,7 @@ KV_DEVICE void consume_shared_rows(const Args& args) {
   float o[1][kSums], s[kScores];
   RowSoftmax softmax[1];
   RowSoftmax& rows = softmax[0];
+  RowExponents<Plan> exponents;
   WorkTile work;
   int n = 0;         // tiles before the present one
   int meetings = 0;  // at each barrier, before the next one
@@ -59,6 +77,7 @@ KV_DEVICE void consume_shared_rows(const Args& args) {
     publish_operands();
     Exchange::meet(1, meetings++);
     rows.reset();
+    exponents.reset();
     const bool scales_queries = QueryFactors<Plan>::are_needed(q, row_of_block);
     KV_UNROLL
     for (int i = 0; i < kSums; ++i) o[0][i] = 0.f;
@@ -74,6 +93,7 @@ KV_DEVICE void consume_shared_rows(const Args& args) {
       wgmma_wait<0>();
       settle_sums(s);
       Stages::leave(false, n);
+      if (TokenExponents<Plan, false>::has_some(n)) TokenExponents<Plan, false>::scale(s, n);
       if (scales_queries) QueryFactors<Plan>::multiply(s, q, row_of_block);
       rule.apply(s, work, work.first_row + row_of_block, tile, unit);
       UnitFactor factor{kChangesScores ? 1.f : unit};
@@ -89,6 +109,10 @@ KV_DEVICE void consume_shared_rows(const Args& args) {
         most[h] = larger(most[h], float_of(load_staged_u32(Exchange::maximum(1 - group, row_of_block + 8 * h))));
       if (rows.is_passed_by(most)) rows.raise_to(most, o[0]);
       rows.exponentials(s, sums, factor);
+      TokenExponents<Plan, true>::await(n);
+      exponents.fit(s, o[0], rows.sum, n, 0, [&](float(&products)[2], float(&denominators)[2]) {
+        Exchange::combine(products, denominators, group, row_of_block, meetings);
+      });
       KV_UNROLL
       for (int h = 0; h < 2; ++h) rows.sum[h] += sums[h];
       KV_UNROLL
@@ -108,6 +132,7 @@ KV_DEVICE void consume_shared_rows(const Args& args) {
       corrupt_rows<Plan>(rule, o, work, work.first_row + row_of_block, tile, n);
       Stages::leave(true, n);
     }
+    exponents.end(o);
     // The work tile is read again, so that its other members take no registers in the loop over tiles.
     works.recall(int(hide_from_optimizer(u32(round))), work);
     works.leave(round);
@@ -126,7 +151,7 @@ KV_DEVICE void consume_shared_rows(const Args& args) {
 }
 
 template <class Plan, class Args>
-KV_DEVICE void prefill(const Args& args) {
+KV_DEVICE void attend_work_tiles(const Args& args) {
   static_assert(Plan::kCopiesRows && Plan::kTracksMaximum && Plan::kBlocks == 1 && Plan::kStages == 1);
   if (thread() == 0) {
     PostedWork<Plan>::open();

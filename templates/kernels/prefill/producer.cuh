@@ -152,6 +152,15 @@ template <class Plan, bool kIsV>
 struct TokenExponents {
   static constexpr bool kHas = false;
   KV_DEVICE static void open() {}
+  KV_DEVICE static void await(int) {}
+  KV_DEVICE static bool has_some(int) { return false; }
+  template <int kScores>
+  KV_DEVICE static void scale(float (&)[kScores], int) {}
+};
+// Rows that the producer unpacks relative to them; kernels/prefill/fit_rows.cuh has the other form.
+template <class Plan, bool kIsV>
+struct FittedRows {
+  static constexpr bool kMayLeave = false;
   // Never called. NVRTC 12.0 looks the names up in any case.
   template <class Side, class S, class Reads>
   KV_DEVICE static bool take(Reads&, SharedAddress, int, u32, int, int) {
@@ -161,8 +170,11 @@ struct TokenExponents {
   KV_DEVICE static bool fits(const Reads&) {
     return true;
   }
-  KV_DEVICE static bool has_some(int) { return false; }
-  KV_DEVICE static void scale(float (&)[64], int) {}
+};
+// Exponents that stand beside stored rows; kernels/prefill/stored_exponents.cuh has the other form.
+template <class Plan, bool kIsV>
+struct StoredExponents {
+  KV_DEVICE static void copy(const CacheSide&, const WorkTile&, int, int, int) {}
 };
 
 // Where a warp's tokens of one part go.
@@ -179,12 +191,12 @@ struct ConvertedPart {
 // of the token by it in fp32. The rounding of a product with the scale would be the same for all values of a row that
 // have one code, and so not average out.
 //
-// Returns whether a row of the lane leaves the range of halves (exponents.cuh). kTakesExponents: those rows are
+// Returns whether a row of the lane leaves the range of halves (fit_rows.cuh). kTakesExponents: those rows are
 // unpacked relative to a power of two, and the lane returns whether it has one that is not 1.
 template <class Plan, class Side, bool kIsV, bool kTakesExponents>
 KV_DEVICE bool convert_rows(const ConvertedPart& to) {
   constexpr bool kScalesScores = !kIsV && Plan::kScalesScores;
-  using Exponents = TokenExponents<Plan, kIsV>;
+  using Fitted = FittedRows<Plan, kIsV>;
   const int g = lane() >> 2, c = lane() & 3;
   [[maybe_unused]] bool leaves = false;
   for_each(typename Side::Sections{}, [&](auto section) {
@@ -199,9 +211,9 @@ KV_DEVICE bool convert_rows(const ConvertedPart& to) {
       RowReads<S, kScalesScores> reads;
       reads.template load<Side>(to.stage, row, misalignment, c);
       if constexpr (kTakesExponents)
-        leaves |= Exponents::template take<Side, S>(reads, to.stage, row, misalignment, to.n, token);
-      else if constexpr (Exponents::kHas)
-        leaves |= !Exponents::template fits<Side, S>(reads);
+        leaves |= Fitted::template take<Side, S>(reads, to.stage, row, misalignment, to.n, token);
+      else if constexpr (Fitted::kMayLeave)
+        leaves |= !Fitted::template fits<Side, S>(reads);
       KV_UNROLL
       for (int i = 0; i < S::kGroups * S::kReads; ++i) {
         u32 h[S::kReadCodes / 2];
@@ -280,7 +292,7 @@ struct SideProducer {
     const ConvertedPart to{ring + part % kRing * Side::kStageBytes, Stages<Plan>::operand(kIsV, n), token, n,
                            loader.first_row, loader.token_stride, unit};
     const bool leaves = convert_rows<Plan, Side, kIsV, false>(to);
-    if constexpr (TokenExponents<Plan, kIsV>::kHas) {
+    if constexpr (FittedRows<Plan, kIsV>::kMayLeave) {
       const u32 own = 1u << (n % Plan::kStages * kParts + part % kParts);
       if (any(leaves || (exponents & own)))
         exponents = any(convert_rows<Plan, Side, kIsV, true>(to)) ? exponents | own : exponents & ~own;
@@ -423,10 +435,13 @@ KV_DEVICE void produce_f16(const Args& args) {
   const auto next = [&](bool is_v, int tile) {
     wait_phase(Stages<Plan>::empty(is_v, n), Stages<Plan>::parity(n) ^ 1);
     const SharedAddress to = Stages<Plan>::operand(is_v, n);
-    if (is_v)
+    if (is_v) {
       copy_rows<Plan, typename Plan::V>(to, args.v, work, tile, stored_from);
-    else
+      StoredExponents<Plan, true>::copy(args.v, work, tile, n, stored_from);
+    } else {
       copy_rows<Plan, typename Plan::K>(to, args.k, work, tile, stored_from);
+      StoredExponents<Plan, false>::copy(args.k, work, tile, n, stored_from);
+    }
     copy_commit();
     if constexpr (Plan::kStages == 1) {
       // The next copies wait until this stage is left, so it is announced before them.

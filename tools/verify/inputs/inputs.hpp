@@ -111,7 +111,7 @@ struct InputBounds {
   Element out_type = Element::f16;
   Element row_type = Element::f32;  // of the rows that are stored
   bool has_values_in_keys = false;  // K's rows are V's, too
-  bool becomes_halves = false;      // prefill in two passes makes halves of all numbers
+  bool becomes_halves = false;      // the call makes halves of all numbers
 };
 
 // The exponent of two by which the rows of a side are multiplied.

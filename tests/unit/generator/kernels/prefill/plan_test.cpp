@@ -105,8 +105,8 @@ TEST_CASE("a program says which of both kernels it has, and why") {
 TEST_CASE("two passes: from how many queries on, by what they save; the reason where there are none") {
   const auto least = [](const Problem& problem) {
     const ProgramSource program = must(make_program(problem, registry()));
-    CHECK(program.second_pass.size() == 1);
-    CHECK(second_pass_of(program)->kernels.size() == 1);
+    CHECK(program.second_pass.size() == (program.k.fits_rows || program.v.fits_rows ? 2 : 1));
+    for (const ProgramSource& pass : program.second_pass) CHECK(pass.kernels.size() == 1);
     CHECK(program.kernels.count(Role::dequantize_chunk_k) == 1);
     return program.least_two_pass_queries;
   };
@@ -177,6 +177,26 @@ TEST_CASE("the second pass is a program over f16, the same for every format; den
   CHECK(one.kernels.at(Role::prefill).text.str() ==
         second("tbq3_0", "q4_1", "query_length = 512").kernels.at(Role::prefill).text.str());
   CHECK(one.id.find("f16-f16") == 0);
+  // Rows of q8_0 and bf16 may leave fp16; those of kv4 and fp8 do not.
+  for (const auto& [format, fits_rows] : {std::pair{"q8_0", true},
+                                          {"bf16", true},
+                                          {"mxfp4", true},
+                                          {"vllm_int8_per_token_head", true},
+                                          {"kv4", false},
+                                          {"fp8_e4m3", false}}) {
+    const ProgramSource program = must(make_program(problem_of(format, "kv4", "query_length = 512"), registry()));
+    CHECK(program.k.fits_rows == fits_rows);
+    CHECK(!program.v.fits_rows);
+    CHECK(program.second_pass.size() == (fits_rows ? 2 : 1));
+    const std::string first = program.second_pass[0].kernels.at(Role::prefill).text.str();
+    CHECK((first.find("kTakesPowers = false") != std::string::npos) == fits_rows);
+    CHECK(first.find("kExponentsAt") == std::string::npos);
+    if (fits_rows) {
+      const std::string other = program.second_pass[1].kernels.at(Role::prefill).text.str();
+      CHECK(other.find("kTakesPowers = true") != std::string::npos);
+      CHECK(other.find("kHasKeyExponents = true, kHasValueExponents = false") != std::string::npos);
+    }
+  }
   const ProgramSource dense =
       second("tbq4_dense256_qsfirst_raw", "kv4", "query_length = 512\nhead_dim = 256\nq_type = \"f16\"");
   CHECK(dense.q_type == Element::f32);
