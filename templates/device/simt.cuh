@@ -504,7 +504,9 @@ KV_DEVICE void copy_async(SharedAddress to, const u8* from, int valid) {
     u32 word[kBytes / 4];
   };
   Chunk chunk = {};
-  if (valid == kBytes)
+  // Not ==: of "clamped to 16, then equal to 16", ptxas 13.0 makes one VIMNMX.RELU for sm_90 and later, whose predicate
+  // also holds for sizes that were below 0 before they were clamped.
+  if (valid >= kBytes)
     chunk = *reinterpret_cast<const Chunk*>(from);
   else
     for (int i = 0; i < kBytes / 2; ++i)  // rows are whole halves
