@@ -333,8 +333,9 @@ void take_team(DecodePlan& plan, const TeamPlan& team) {
   const int bfloats = of_queries == Element::bf16 ? 1 : of_queries == Element::f16 || plan.by_warpgroups ? 2 : 3;
   plan.query_terms = 1, plan.scales_queries = plan.has_integer_keys;
   for (SectionPlan& section : plan.k.sections) {
-    section.as_bfloats = plan.arch.has("bf16") && section.codes.is_wide() && section.codes.element != Element::f16 &&
-                         section.use != ScaleUse::by_value;
+    const bool leaves_halves = section.is_wide() && section.use != ScaleUse::by_value;
+    section.as_bfloats = leaves_halves && plan.arch.has("bf16");
+    section.divides_elements = leaves_halves && !section.as_bfloats;
     section.query_terms = section.as_bfloats ? bfloats : halves;
     plan.query_terms = std::max(plan.query_terms, section.query_terms);
     plan.scales_queries |= !section.as_bfloats && !is_half;

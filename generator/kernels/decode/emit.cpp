@@ -327,6 +327,7 @@ void write_section(Writer& w, const SidePlan& side, std::size_t index, const std
          : section.as_bfloats ? 2
                               : 1);
   if (has_wide_value_scales(f, section)) w.line("  static constexpr bool kHasWideScales = true;");
+  if (section.divides_elements) w.line("  static constexpr bool kDividesElements = true;");
   if (side.to_halves) write_permutes(w, section.permutes);
   if (section.is_masked) {
     write_integers(w, section.integers, type);
@@ -501,6 +502,9 @@ Source emit_decode(const DecodePlan& plan, const Registry& registry) {
         return has_wide_value_scales(section.own ? *section.own : plan.k.format, section);
       }))
     w.fragment("kernels/decode/rare/wide_scales.cuh");
+  if (std::any_of(plan.k.sections.begin(), plan.k.sections.end(),
+                  [](const SectionPlan& section) { return section.divides_elements; }))
+    w.fragment("kernels/decode/rare/wide_keys.cuh");
   if (plan.append) format_fragments(w, plan.k.format, true), format_fragments(w, plan.v.format, true);
   if (plan.rotates_queries || plan.append) domain_fragments(w, plan.k.format);
   if (plan.rotates_output || plan.append) domain_fragments(w, plan.v.format);

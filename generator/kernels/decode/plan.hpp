@@ -148,8 +148,8 @@ struct SectionPlan {
   // Segments of K in E4M3 only: halves keep the order of the stored bytes, because Q's dimensions may be in any order.
   bool keeps_order = false;
   // K in bf16 or f32 on an arch with products of bf16: values are multiplied as bfloats (one for bf16, three for f32),
-  // which have the exponents of f32.
-  bool as_bfloats = false;
+  // which have the exponents of f32. On other archs each token's elements are divided by a power of two.
+  bool as_bfloats = false, divides_elements = false;
   int query_terms = 1;  // K: numbers that an element of Q is split into for this section, as fp16 or as bfloats
   LaneReads reads;
   ScaleUse use = ScaleUse::none;

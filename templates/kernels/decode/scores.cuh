@@ -100,13 +100,16 @@ KV_DEVICE void key_misalignments(u32 (&misalignment)[kSubtiles][2], const u8* fi
   }
 }
 
-// Powers of two for scales that multiply values in fp16: scales of the lane's row i of two are multiplied by down(i),
-// and sums of products by up(i). Scales that fp16 holds need none; for others see rare/wide_scales.cuh.
+// Powers of two for numbers that leave the range of fp16: sums of products of the lane's row i of two are multiplied by
+// up(i). Before, scales of values were multiplied by down(i) (rare/wide_scales.cuh), or the elements of a lane read were
+// divided by up(i) (rare/wide_keys.cuh). Other sections need none.
 template <class Plan, class S>
 struct TokenPowers {
   KV_DEVICE void find(SharedAddress, const u32 (&)[2], int, int) {}
   KV_DEVICE float down(int) const { return 1.f; }
   KV_DEVICE float up(int) const { return 1.f; }
+  template <int kWords>
+  KV_DEVICE void divide(int, u32 (&)[kWords]) const {}
 };
 
 // Scores of one section of K: s = its products, or s += them if it is not the first. For kSubtiles x 16 tokens of the
@@ -146,6 +149,7 @@ KV_DEVICE void score_section(Scores<Plan> (&s)[Plan::kSubtiles], SharedAddress s
                         low);
           load_codes<S>(stage + (first + sub * 16 + 8) * K::kPitch, g * K::kPitch + misalignment[sub][1], group, read,
                         c, high);
+          powers.divide(0, low), powers.divide(1, high);
           S::Read::row(low, a, table);
           S::Read::row(high, b, table);
         }

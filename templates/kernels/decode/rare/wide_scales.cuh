@@ -31,6 +31,8 @@ struct TokenPowers<Plan, S> {
   // Multiplied by it, the largest scale is at least 2^kLift and below twice that: its values stay below 65504.
   KV_DEVICE float down(int i) const { return float_of((254 + kLift - exponent[i]) << 23); }
   KV_DEVICE float up(int i) const { return float_of((exponent[i] - kLift) << 23); }
+  template <int kWords>
+  KV_DEVICE void divide(int, u32 (&)[kWords]) const {}
 
  private:
   static constexpr u32 kLift = 4;

@@ -1,0 +1,109 @@
+// K and V beyond fp16's range on the CPU back-end: what a format can store, decode attends to. Rows of a cache are
+// large and small by turns, so the power of two that is taken out changes inside a sequence. Steps of the powers of K
+// are broken one by one and must be noticed.
+// SPDX-License-Identifier: MIT
+#include "tests/differential/harness.hpp"
+
+namespace kvjit::test {
+namespace {
+
+constexpr unsigned kCompileThreads = 2;
+const std::vector<int> kLengths = {257, 33};
+
+// The largest factor of N(0, 1) for which a cache has finite values.
+struct WideCase {
+  Case test;
+  float largest;
+};
+
+void check_cases(const std::vector<WideCase>& cases, const char* arch) {
+  const auto context = open_context(DeviceKind::cpu);
+  std::vector<Planned> all;
+  for (const WideCase& one : cases) all.push_back(planned(registry(), one.test, arch));
+  warm_up(context, all, kCompileThreads);
+  for (std::size_t i = 0; i < all.size(); ++i)
+    for (const float factor : {1e-8f, 1.f, cases[i].largest}) {
+      INFO("V times ", factor, " for ", arch);
+      Judge judge(context, all[i], int(kLengths.size()));
+      judge.reshape(factor, 1, 1);
+      for (const int blocks : {1, 5}) judge.check({0, kLengths, blocks, false});
+    }
+}
+
+TEST_CASE("V beyond the range of fp16") {
+  check_cases({{{"f16", "bf16"}, 1e24f},
+               {{"f16", "f32", 64}, 1e24f},
+               {{"f16", "vllm_int8_per_token_head"}, 1e24f},
+               {{"f16", "vllm_int4_per_token_head", 128, 4, 1, Layout::rows}, 1e24f},
+               {{"f16", "mxfp4"}, 1e24f},
+               {{"f16", "vllm_ultraquant_v"}, 1e20f},
+               {{"f16", "atlas_turbo8"}, 1e24f}},
+              "sm_90a");
+}
+TEST_CASE("V beyond the range of fp16, teams of warps") {
+  check_cases({{{"kv4", "bf16", 128, 8, 3}, 1e24f},
+               {{"kv4", "vllm_int8_per_token_head", 128, 8, 3}, 1e24f},
+               {{"kv4", "mxfp4", 128, 8, 3}, 1e24f}},
+              "sm_90a");
+  check_cases({{{"kv4", "f32", 64, 8, 3}, 1e24f}}, "sm_80");
+}
+
+// K is multiplied by `factor`, every third token by a thousandth of it, and Q is divided by it.
+void widen_keys(Judge& judge, float factor) {
+  std::vector<float> k = judge.cache(0).x, q = judge.queries();
+  const auto dim = std::size_t(judge.problem().head_dim);
+  for (std::size_t i = 0; i < k.size(); ++i) k[i] *= i / dim % 3 == 2 ? factor * 1e-3f : factor;
+  for (float& x : q) x /= factor;
+  judge.set_cache(0, std::move(k));
+  judge.set_queries(std::move(q));
+}
+
+std::vector<Case> key_cases() {
+  std::vector<Case> cases = {{"bf16", "f16"},
+                             {"bf16", "q8_0", 64, 8, 3, Layout::rows, true},
+                             {"f32", "f16", 64},
+                             {"bf16", "f16", 128, 8, 2, Layout::planar, true}};
+  for (Case& one : cases) one.q_type = Element::f32;  // the range of Q must not end before that of K
+  cases.back().q_type = Element::bf16;
+  return cases;
+}
+
+TEST_CASE("K beyond the range of fp16") {
+  const auto context = open_context(DeviceKind::cpu);
+  for (const char* arch : {"sm_75", "sm_80", "sm_90a"}) {  // without products of bfloats, with them, and by wgmma
+    std::vector<Planned> all;
+    for (const Case& test : key_cases()) all.push_back(planned(registry(), test, arch));
+    warm_up(context, all, kCompileThreads);
+    for (const Planned& one : all)
+      for (const float factor : {1e-9f, 1.f, 1e15f}) {
+        INFO("K times ", factor, " for ", arch);
+        Judge judge(context, one, int(kLengths.size()));
+        widen_keys(judge, factor);
+        for (const int blocks : {1, 5}) judge.check({0, kLengths, blocks, false});
+      }
+  }
+}
+TEST_CASE("K beyond the range of fp16: broken powers of two are noticed") {
+  const auto context = open_context(DeviceKind::cpu);
+  struct Mutation {
+    const char *text, *broken;
+    std::size_t test = 0;  // of key_cases()
+  };
+  for (const Mutation& mutation :
+       {Mutation{"powers.divide(0, low), powers.divide(1, high);", ""},
+        {"powers.up(0), powers.up(1)", "1.f, 1.f"},
+        {"(row / 8 + i) * 8 * K::kPitch", "row / 8 * 8 * K::kPitch"},
+        {"largest = larger_of(largest, shfl_xor(largest, mask));", ";"},
+        {"if constexpr (!kIsF32) largest = larger_of(largest, w[j] << 16 & 0x7fffffffu);", ""},
+        {"word = bits_of(float_of(word) * down(i));", ";", 2}}) {
+    const Registry broken =
+        changed_registry(mutation.text[0] == 'p' ? "kernels/decode/scores.cuh" : "kernels/decode/rare/wide_keys.cuh",
+                         mutation.text, mutation.broken);
+    Judge judge(context, planned(broken, key_cases()[mutation.test], "sm_75"), int(kLengths.size()));
+    widen_keys(judge, 1e15f);
+    CHECK_MESSAGE(judge.is_wrong({0, kLengths, 5, false}), std::string(mutation.text));
+  }
+}
+
+}  // namespace
+}  // namespace kvjit::test
