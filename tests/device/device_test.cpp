@@ -19,8 +19,8 @@ namespace {
 
 constexpr double kMaxDeviceDifference = 1e-4;  // relative L2 between the GPU and the CPU back-end
 
-// Compares the GPU with the CPU back-end. `blocks` should give both the same schedule: 1, or a multiple of the two
-// batch-heads.
+// Judges kernels on the GPU and on the CPU back-end, and compares the two. With 0 blocks each device has a schedule of
+// its own, and probabilities are rounded relative to other maxima, so then the two are not compared.
 void compare(const std::vector<Case>& cases, const std::vector<int>& blocks, bool with_reference) {
   const auto device = gpu(), host = open_context(DeviceKind::cpu);
   const std::string arch = device->backend()->info().arch;
@@ -37,8 +37,8 @@ void compare(const std::vector<Case>& cases, const std::vector<int>& blocks, boo
           const KernelHarness::Call call{tokens, {}, count, is_reference != 0};
           const auto a = on_device.check(call), b = on_host.check(call);
           const double difference = relative_error(a, b);
-          CHECK_MESSAGE(difference <= kMaxDeviceDifference, one.test.name(), ": GPU and CPU differ by ", difference,
-                        " over ", tokens, " tokens");
+          CHECK_MESSAGE((count == 0 || difference <= kMaxDeviceDifference), one.test.name(), ": GPU and CPU differ by ", difference,
+                        " over ", tokens, " tokens in ", count, " blocks");
         }
   }
 }
@@ -325,7 +325,7 @@ TEST_CASE("ranges of tokens: one sequence, several, and token-major heads") {
     }
 }
 
-TEST_CASE("every format with itself, planar") { compare(every_format(Layout::planar), {0}, false); }
+TEST_CASE("every format with itself, planar") { compare(every_format(Layout::planar), {0, 4}, false); }
 
 TEST_CASE("every format with itself, rows") { compare(every_format(Layout::rows), {4}, false); }
 
