@@ -22,7 +22,6 @@ KV_DEVICE CodecRow codec_row(const CodecArgs& args, u32 row) {  // rows fit 31 b
 // Brings a row into the range of the element type of x. Kernels that do have a form in kernels/codec/row_powers.cuh.
 template <class Plan>
 struct RowRange {
-  KV_DEVICE static constexpr int lanes(int lanes) { return lanes; }  // that share a row of so many lanes
   template <int kValues>
   KV_DEVICE static void fit(const CodecArgs&, const CodecRow&, int, bool, float (&)[kValues]) {}
 };

@@ -786,6 +786,7 @@ using PlanProjection = NoRotation;
 
 struct Plan {
   static constexpr int kHeadDim = 64, kThreads = 128, kValues = 32;
+  static constexpr int kRowLanes = 2;
   using F = StoredFormat;
   using Rotation = PlanRotation;
   using Words = F16Words;
@@ -834,6 +835,7 @@ using PlanProjection = NoRotation;
 
 struct Plan {
   static constexpr int kHeadDim = 64, kThreads = 128, kValues = 32;
+  static constexpr int kRowLanes = 2;
   using F = StoredFormat;
   using Rotation = PlanRotation;
   using Words = Bf16Words;
@@ -882,6 +884,7 @@ using PlanProjection = NoRotation;
 
 struct Plan {
   static constexpr int kHeadDim = 64, kThreads = 128, kValues = 32;
+  static constexpr int kRowLanes = 2;
   using F = StoredFormat;
   using Rotation = PlanRotation;
   using Words = F32Words;

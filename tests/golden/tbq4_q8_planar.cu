@@ -1121,6 +1121,7 @@ using PlanProjection = NoRotation;
 
 struct Plan {
   static constexpr int kHeadDim = 128, kThreads = 128, kValues = 32;
+  static constexpr int kRowLanes = 4;
   using F = StoredFormat;
   using Rotation = PlanRotation;
   using Words = F16Words;
@@ -1169,6 +1170,7 @@ using PlanProjection = NoRotation;
 
 struct Plan {
   static constexpr int kHeadDim = 128, kThreads = 128, kValues = 32;
+  static constexpr int kRowLanes = 4;
   using F = StoredFormat;
   using Rotation = PlanRotation;
   using Words = Bf16Words;
@@ -1217,6 +1219,7 @@ using PlanProjection = NoRotation;
 
 struct Plan {
   static constexpr int kHeadDim = 128, kThreads = 128, kValues = 32;
+  static constexpr int kRowLanes = 4;
   using F = StoredFormat;
   using Rotation = PlanRotation;
   using Words = F32Words;

@@ -123,8 +123,8 @@ Source emit_blocks(const CodecPlan& codec, const BulkPlan& plan, const BulkKerne
   w.line("struct Plan {{\n  static constexpr int kHeadDim = {}, kThreads = {}, kValues = {};", head_dim,
          kernel.warps * 32, plan.lane_values);
   const int row_lanes = codec.fits_rows ? plan.fitting_lanes(head_dim) : head_dim / plan.lane_values;
-  if (codec.fits_rows)
-    w.line("  static constexpr bool kFitsRows = true;\n  static constexpr int kRowLanes = {};", row_lanes);
+  if (codec.fits_rows) w.line("  static constexpr bool kFitsRows = true;");
+  if (!call.is_quantize) w.line("  static constexpr int kRowLanes = {};", row_lanes);
   w.line("  using {} = {};", call.is_quantize ? "Encoder" : "F", call.is_quantize ? "LaneEncoder" : "StoredFormat");
   if (!call.is_quantize) w.line("  using Rotation = PlanRotation;");
   w.line("  using Words = {};\n}};\n", kWords[int(call.type)]);

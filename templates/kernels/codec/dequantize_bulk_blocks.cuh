@@ -15,7 +15,7 @@ template <class Plan>
 KV_DEVICE void dequantize_bulk_blocks(const CodecArgs& args) {
   using F = typename Plan::F;
   constexpr int kValues = Plan::kValues, kOwners = Plan::kHeadDim / kValues, kBlocks = kValues / F::kBlock;
-  constexpr int kLanes = RowRange<Plan>::lanes(kOwners);  // kOwners of them have values
+  constexpr int kLanes = Plan::kRowLanes;  // of a row; kOwners of them have values
   constexpr int kBytes = kBlocks * F::kCodeStride, kStageBytes = 32 * kValues * Plan::Words::kBytes;
   const u32 rows = u32(args.sequences) * args.heads * args.tokens;
   const i64 item = i64(block_x()) * Plan::kThreads + thread();

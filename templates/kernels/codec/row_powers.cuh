@@ -15,12 +15,6 @@ requires requires {
   Plan::kFitsRows;
 }
 struct RowRange<Plan> {
-  // The lanes of a row are neighbours in a warp, so there is a power of two of them.
-  KV_DEVICE static constexpr int lanes(int owners) {
-    int lanes = 1;
-    while (lanes < owners) lanes *= 2;
-    return lanes;
-  }
   // All lanes of the warp call it. row_lane: the number of the lane among those of the row. x: its values.
   template <int kValues>
   KV_DEVICE static void fit(const CodecArgs& args, const CodecRow& at, int row_lane, bool has_values,

@@ -17,8 +17,8 @@
 
 namespace kv {
 
-// What a block does. wgmma, mma.sync and shared rows have their own. Plans of one of two kernels for a chunk of the
-// context have an overload of prefill in kernels/prefill/context_chunks.cuh.
+// attend_work_tiles is what a block does: one definition each for wgmma, mma.sync and shared rows. Plans of one of two
+// kernels for a chunk of the context have an overload of prefill in kernels/prefill/context_chunks.cuh.
 template <class Plan, class Args>
 KV_DEVICE void attend_work_tiles(const Args& args);
 

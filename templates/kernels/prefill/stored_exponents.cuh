@@ -8,8 +8,8 @@ namespace kv {
 
 template <class Plan, bool kIsV>
 requires(HasExponents<Plan, kIsV>) struct StoredExponents<Plan, kIsV> {
-  // Those of the warp's tokens of a tile, for stage n. Tokens that do not exist have zeros: their probabilities are
-  // zeros, too.
+  // Copies the exponents of the warp's tokens of a tile to stage n. Tokens that do not exist get zeros: their
+  // probabilities are zeros, too.
   KV_DEVICE static void copy(const CacheSide& side, const WorkTile& work, int tile, int n, int stored_from) {
     constexpr int kBytes = Plan::kTile < 16 ? Plan::kTile : 16;
     const int own = warp() * Plan::kTile + lane() * kBytes, token = tile * Plan::kTokens + own;
