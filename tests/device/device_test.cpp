@@ -37,8 +37,8 @@ void compare(const std::vector<Case>& cases, const std::vector<int>& blocks, boo
           const KernelHarness::Call call{tokens, {}, count, is_reference != 0};
           const auto a = on_device.check(call), b = on_host.check(call);
           const double difference = relative_error(a, b);
-          CHECK_MESSAGE((count == 0 || difference <= kMaxDeviceDifference), one.test.name(), ": GPU and CPU differ by ", difference,
-                        " over ", tokens, " tokens in ", count, " blocks");
+          CHECK_MESSAGE((count == 0 || difference <= kMaxDeviceDifference), one.test.name(), ": GPU and CPU differ by ",
+                        difference, " over ", tokens, " tokens in ", count, " blocks");
         }
   }
 }

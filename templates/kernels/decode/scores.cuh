@@ -101,8 +101,8 @@ KV_DEVICE void key_misalignments(u32 (&misalignment)[kSubtiles][2], const u8* fi
 }
 
 // Powers of two for numbers that leave the range of fp16: sums of products of the lane's row i of two are multiplied by
-// up(i). Before, scales of values were multiplied by down(i) (rare/wide_scales.cuh), or the elements of a lane read were
-// divided by up(i) (rare/wide_keys.cuh). Other sections need none.
+// up(i). Before, scales of values were multiplied by down(i) (rare/wide_scales.cuh), or divide() divided the elements
+// of a lane read by up(i) (rare/wide_keys.cuh). Other sections need none.
 template <class Plan, class S>
 struct TokenPowers {
   KV_DEVICE void find(SharedAddress, const u32 (&)[2], int, int) {}

@@ -44,7 +44,8 @@ struct TokenPowers<Plan, S> {
       if constexpr (kIsF32)
         word = bits_of(float_of(word) * down(i));
       else  // exact, so the upper halves of the products are the bfloats
-        word = permute(bits_of(float_of(word << 16) * down(i)), bits_of(float_of(word & 0xffff0000u) * down(i)), 0x7632);
+        word = permute(bits_of(float_of(word << 16) * down(i)), bits_of(float_of(word & 0xffff0000u) * down(i)),
+                       0x7632);
     }
   }
 
