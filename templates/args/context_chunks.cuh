@@ -12,7 +12,9 @@ namespace kv {
 // exponent in the plane of scales of the halves: a byte a row, with the bias of float32. Where no row of a chunk has
 // one, the second pass takes a kernel that does not look.
 struct RowPowers {
-  u32* used;  // `chunk`, if a row of one of the two sides has a power of two; else what an earlier chunk left there
+  // `chunk`, if a row of one of the two sides has a power of two. Else nobody has written it; if it holds that number
+  // by chance, the kernel that looks is taken, with the same result.
+  u32* used;
   u32 chunk;  // the number of the chunk: another one for each
 };
 

@@ -375,6 +375,7 @@ void side_fragments(Writer& w, const SidePlan& side) {
     if (section.codes.is_vector()) w.fragment("kernels/decode/rare/vectors.cuh");
     if (section.keeps_order) w.fragment("kernels/decode/rare/e4m3_rows.cuh");
     if (section.as_bfloats) w.fragment("kernels/decode/rare/bfloat_keys.cuh");
+    if (section.divides_elements) w.fragment("kernels/decode/rare/wide_keys.cuh");
     if (section.subtracts_zeros && side.to_halves) w.fragment("kernels/prefill/zero_rows.cuh");
     if (section.integers.counts_from_zero) w.fragment("kernels/decode/rare/zero_keys.cuh");
   }
@@ -502,9 +503,6 @@ Source emit_decode(const DecodePlan& plan, const Registry& registry) {
         return has_wide_value_scales(section.own ? *section.own : plan.k.format, section);
       }))
     w.fragment("kernels/decode/rare/wide_scales.cuh");
-  if (std::any_of(plan.k.sections.begin(), plan.k.sections.end(),
-                  [](const SectionPlan& section) { return section.divides_elements; }))
-    w.fragment("kernels/decode/rare/wide_keys.cuh");
   if (plan.append) format_fragments(w, plan.k.format, true), format_fragments(w, plan.v.format, true);
   if (plan.rotates_queries || plan.append) domain_fragments(w, plan.k.format);
   if (plan.rotates_output || plan.append) domain_fragments(w, plan.v.format);

@@ -75,7 +75,7 @@ std::string reader(const SectionPlan& section) {
     case CodeKind::plain:
       text = section.codes.element == Element::f16 ? "as stored"
              : section.divides_elements
-                 ? fmt::format("{} by a power of two a token, rounded to f16", to_string(section.codes.element))
+                 ? fmt::format("{} divided by a power of two a token, rounded to f16", to_string(section.codes.element))
              : !section.as_bfloats ? fmt::format("{} rounded to f16", to_string(section.codes.element))
              : section.codes.element == Element::bf16 ? "as stored"
                                                       : "f32 as three bf16 terms";

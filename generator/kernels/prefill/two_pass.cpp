@@ -12,8 +12,8 @@ namespace {
 
 // Query rows of a KV head from which on calls take two passes, as measured (NOTES.md). The first pass takes the same
 // time for any number of them. Without prefill in one pass the other way is decode, in chunks of 64 rows; mma.sync
-// gains less over it than wgmma. A fast pass over rows with powers of two waits for those of V: two passes take 0.88 to
-// 0.92 of its time at 8192 rows, and 0.93 at 4096.
+// gains less over it than wgmma. One pass over rows that may have powers of two waits for those of V: two passes take
+// 0.86 to 0.94 of its time at 8192 rows, and 0.93 at 4096.
 constexpr int kLeastRows = 2048, kLeastRowsWithoutOnePass = 512, kLeastRowsOfPowers = 4096;
 
 // Whether one pass is as fast for any number of rows: rows are only copied; or nothing is rotated, and the producer

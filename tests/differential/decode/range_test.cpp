@@ -86,19 +86,19 @@ TEST_CASE("K beyond the range of fp16") {
 TEST_CASE("K beyond the range of fp16: broken powers of two are noticed") {
   const auto context = open_context(DeviceKind::cpu);
   struct Mutation {
-    const char *text, *broken;
+    const char *file, *text, *broken;
     std::size_t test = 0;  // of key_cases()
   };
+  const char *const scores = "kernels/decode/scores.cuh", *const keys = "kernels/decode/rare/wide_keys.cuh",
+                    *const powers = "kernels/decode/rare/token_powers.cuh";
   for (const Mutation& mutation :
-       {Mutation{"powers.divide(0, low), powers.divide(1, high);", ""},
-        {"powers.up(0), powers.up(1)", "1.f, 1.f"},
-        {"(row / 8 + i) * 8 * K::kPitch", "row / 8 * 8 * K::kPitch"},
-        {"largest = larger_of(largest, shfl_xor(largest, mask));", ";"},
-        {"if constexpr (!kIsF32) largest = larger_of(largest, w[j] << 16 & 0x7fffffffu);", ""},
-        {"word = bits_of(float_of(word) * down(i));", ";", 2}}) {
-    const Registry broken =
-        changed_registry(mutation.text[0] == 'p' ? "kernels/decode/scores.cuh" : "kernels/decode/rare/wide_keys.cuh",
-                         mutation.text, mutation.broken);
+       {Mutation{scores, "powers.divide(0, low), powers.divide(1, high);", ""},
+        {scores, "powers.up(0), powers.up(1)", "1.f, 1.f"},
+        {keys, "(row / 8 + i) * 8 * K::kPitch", "row / 8 * 8 * K::kPitch"},
+        {powers, "largest = larger_bits(largest, shfl_xor(largest, mask));", ";"},
+        {keys, "if constexpr (!kIsF32) largest = larger_bits(largest, w[j] << 16 & 0x7fffffffu);", ""},
+        {keys, "word = bits_of(float_of(word) * down);", ";", 2}}) {
+    const Registry broken = changed_registry(mutation.file, mutation.text, mutation.broken);
     Judge judge(context, planned(broken, key_cases()[mutation.test], "sm_75"), int(kLengths.size()));
     widen_keys(judge, 1e15f);
     CHECK_MESSAGE(judge.is_wrong({0, kLengths, 5, false}), std::string(mutation.text));
