@@ -133,11 +133,12 @@ KV_DEVICE void take_tile(Sums<Plan>& sums, SharedAddress stage, const Queries<Pl
     };
     const auto hide = [&] {
       if constexpr (Features::kMayHide)
-        hide_values<Plan>(x, stage + K::kStageBytes, first, v_misalignment, v_codes, v_stride);
+        return hide_values<Plan>(x, stage + K::kStageBytes, first, v_misalignment, v_codes, v_stride);
+      return true;
     };
     if constexpr (Features::kMayHide && kHiding == Hiding::kFirst) {
       hide_late<Plan>(x, features, token + first);
-      if (hides()) hide();
+      if (hides() && !hide()) continue;
     }
     bool needs_rescale = largest_bits<Plan>(x) >= sums.softmax.rescales_at;
     if (Plan::Feature::template skips_values<Plan>(x, needs_rescale)) {
@@ -154,7 +155,7 @@ KV_DEVICE void take_tile(Sums<Plan>& sums, SharedAddress stage, const Queries<Pl
           if constexpr (kHiding == Hiding::kByScales) {
             hide_scales<Plan>(x, sums.value_scales);
           } else {
-            hide();
+            if (!hide()) continue;
             sums.value_scales.load(stage + K::kStageBytes, first, v_misalignment, table);
           }
         }

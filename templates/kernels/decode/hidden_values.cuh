@@ -8,7 +8,7 @@
 //
 // Codes of most formats are numbers, whatever their bytes. Then V is no number only by its scales, which ValueScales
 // looks at in any case, and nothing else is done while they fit (Hiding). Tiles that all rows see whole cost
-// nothing.
+// nothing. V of a tile that no row sees is not read, where a warp multiplies for itself.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "kernels/decode/softmax.cuh"
@@ -19,6 +19,7 @@ namespace kv {
 
 // Scores up to this hide a token: kMasked, or minus infinity by a feature.
 constexpr float kHidden = -5e29f;
+constexpr u32 kEveryToken = 0x11111111u;  // of eight tokens, as words of tokens have them: bit 4 g for token g
 
 // Whether features hide a token from a row of the warp by its score. Windows and ranges hide by Features::cuts().
 template <class Plan, class Features>
@@ -126,23 +127,22 @@ KV_DEVICE void tokens_without_numbers(u32 (&tokens)[2], SharedAddress stage, int
   tokens_of_lanes(tokens, found);
 }
 
-// Finds tokens of a subtile that rows do not see: bit 4 g of word h for token g + 8 h, the same in all lanes. none: no
-// row sees them; some: some rows do, and others do not. x: their scores, as hidden tokens have them.
+// Finds the tokens of a subtile that some row sees, or does not see: bit 4 g of word h for token g + 8 h, the same in
+// all lanes. x: their scores, as hidden tokens have them.
 template <class Plan>
-KV_DEVICE void find_hidden(u32 (&none)[2], u32 (&some)[2], const float (&x)[Plan::kColumnBlocks][4]) {
-  constexpr u32 kTokens = 0x11111111u;
+KV_DEVICE void find_tokens(u32 (&tokens)[2], bool are_seen, const float (&x)[Plan::kColumnBlocks][4]) {
   KV_UNROLL
   for (int half = 0; half < 2; ++half) {
-    bool sees = false, hides = false;
+    bool is_found = false;
     KV_UNROLL
     for (int i = 0; i < 2 * Plan::kColumnBlocks; ++i) {
       const bool is_row = Plan::kRows % 8 == 0 || i / 2 * 8 + 2 * (lane() & 3) + i % 2 < Plan::kRows,
-                 is_hidden = x[i / 2][2 * half + i % 2] <= kHidden;
-      sees |= is_row && !is_hidden, hides |= is_row && is_hidden;
+                 is_seen = !(x[i / 2][2 * half + i % 2] <= kHidden);
+      is_found |= is_row && is_seen == are_seen;
     }
-    u32 seeing = ballot(sees), hiding = ballot(hides);  // four lanes a token
-    seeing |= seeing >> 1, seeing |= seeing >> 2, hiding |= hiding >> 1, hiding |= hiding >> 2;
-    none[half] = ~seeing & kTokens, some[half] = seeing & hiding & kTokens;
+    u32 found = ballot(is_found);  // four lanes a token
+    found |= found >> 1, found |= found >> 2;
+    tokens[half] = found & kEveryToken;
   }
 }
 // Gives rows that see one of the tokens `bad` a score of NaN.
@@ -155,37 +155,57 @@ KV_DEVICE void corrupt_scores(float (&x)[Plan::kColumnBlocks][4], const u32 (&ba
   }
 }
 
+// Whether a row sees one of the tokens of a tile. A team takes V of all its tiles.
+template <class Plan>
+KV_DEVICE bool sees_tile(const u32 (&seen)[Plan::kSubtiles][2]) {
+  u32 of_tile = 0;
+  KV_UNROLL
+  for (int i = 0; i < 2 * Plan::kSubtiles; ++i) of_tile |= seen[i / 2][i % 2];
+  return Plan::kTeam > 1 || warp_uniform(of_tile != 0);
+}
+
 // Hides V whose codes are numbers by its scales, which are in registers: ValueScales, or TokenScales of a team.
 template <class Plan, class ScalesOfTile>
 KV_DEVICE void hide_scales(Scores<Plan> (&x)[Plan::kSubtiles], ScalesOfTile& scales) {
+  u32 seen[Plan::kSubtiles][2];
   KV_UNROLL
   for (int sub = 0; sub < Plan::kSubtiles; ++sub) {
-    u32 none[2], some[2], bad[2];
-    find_hidden<Plan>(none, some, x[sub]);
-    scales.hide(sub, none);
+    find_tokens<Plan>(seen[sub], true, x[sub]);
+    const u32 unseen[2] = {seen[sub][0] ^ kEveryToken, seen[sub][1] ^ kEveryToken};
+    scales.hide(sub, unseen);
+  }
+  if (!any(!scales.are_numbers())) return;
+  KV_UNROLL
+  for (int sub = 0; sub < Plan::kSubtiles; ++sub) {
+    u32 hidden[2], bad[2];
+    find_tokens<Plan>(hidden, false, x[sub]);
     scales.no_numbers(sub, bad);
-    bad[0] &= some[0], bad[1] &= some[1];
+    bad[0] &= seen[sub][0] & hidden[0], bad[1] &= seen[sub][1] & hidden[1];
     scales.hide(sub, bad);
     corrupt_scores<Plan>(x[sub], bad);
   }
 }
 
 // Prepares V of kSubtiles x 16 tokens, from row `first` of the tile on, some of which some row does not see. x: their
-// scores, as hidden tokens have them.
+// scores, as hidden tokens have them. Returns false if V need not be read, and is left as it is.
 template <class Plan>
-KV_DEVICE void hide_values(Scores<Plan> (&x)[Plan::kSubtiles], SharedAddress stage, int first,
+KV_DEVICE bool hide_values(Scores<Plan> (&x)[Plan::kSubtiles], SharedAddress stage, int first,
                            const u32 (&misalignment)[Plan::kSubtiles][4], const u8* first_row, i64 token_stride) {
   using V = typename Plan::V;
   constexpr bool kIsInKeys = requires { V::kIsInKeys; };
   using Staged = typename StagedValues<Plan, kIsInKeys>::Side;
+  u32 seen[Plan::kSubtiles][2];
+  KV_UNROLL
+  for (int sub = 0; sub < Plan::kSubtiles; ++sub) find_tokens<Plan>(seen[sub], true, x[sub]);
+  if (!sees_tile<Plan>(seen)) return false;
   KV_UNROLL
   for (int sub = 0; sub < Plan::kSubtiles; ++sub) {
-    u32 clears[2], some[2];
-    find_hidden<Plan>(clears, some, x[sub]);
-    if (warp_uniform((some[0] | some[1]) != 0)) {
+    u32 clears[2] = {seen[sub][0] ^ kEveryToken, seen[sub][1] ^ kEveryToken}, hidden[2];
+    find_tokens<Plan>(hidden, false, x[sub]);
+    if (warp_uniform((seen[sub][0] & hidden[0] | seen[sub][1] & hidden[1]) != 0)) {
       u32 bad[2];
       tokens_without_numbers<Plan>(bad, stage, first + sub * 16, misalignment[sub], table_of_lane<V::kTableCopies>());
-      bad[0] &= some[0], bad[1] &= some[1];
+      bad[0] &= seen[sub][0] & hidden[0], bad[1] &= seen[sub][1] & hidden[1];
       clears[0] |= bad[0], clears[1] |= bad[1];
       corrupt_scores<Plan>(x[sub], bad);
     }
@@ -193,6 +213,7 @@ KV_DEVICE void hide_values(Scores<Plan> (&x)[Plan::kSubtiles], SharedAddress sta
       clear_rows<V, Staged>(clears, stage, first + sub * 16, first_row, token_stride);
   }
   end_clear(Staged{});
+  return true;
 }
 
 }  // namespace kv

@@ -173,6 +173,8 @@ struct ValueScales {
       words[i / 2][sub][i % 2] &= (own & 1u ? 0u : 0xffffu) | (own & 16u ? 0u : 0xffff0000u);
     }
   }
+  // Are all scales of the lane numbers?
+  KV_DEVICE bool are_numbers() const { return no_numbers_of(largest_of_two()) == 0; }
   // Finds the tokens that have a scale that is no number.
   KV_DEVICE void no_numbers(int sub, u32 (&tokens)[2]) const {
     u32 found = 0;
@@ -316,7 +318,7 @@ constexpr Hiding hiding_of() {
 template <class Plan, class Features>
 KV_DEVICE bool hides_by_score(const Scores<Plan> (&x)[Plan::kSubtiles]);
 template <class Plan>
-KV_DEVICE void hide_values(Scores<Plan> (&x)[Plan::kSubtiles], SharedAddress stage, int first,
+KV_DEVICE bool hide_values(Scores<Plan> (&x)[Plan::kSubtiles], SharedAddress stage, int first,
                            const u32 (&misalignment)[Plan::kSubtiles][4], const u8* first_row, i64 token_stride);
 template <class Plan, class ScalesOfTile>
 KV_DEVICE void hide_scales(Scores<Plan> (&x)[Plan::kSubtiles], ScalesOfTile& scales);

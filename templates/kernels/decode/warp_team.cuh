@@ -133,11 +133,12 @@ struct TokenScales {
       for (int i = 0; i < Plan::kSubtiles; ++i) halves[i] = half(i * 16, 0) | half(i * 16, 1) << 16;
     });
   }
-  // As hide() and no_numbers() of ValueScales. The lane's tokens are g and g + 8.
+  // As of ValueScales. The lane's tokens are g and g + 8.
   KV_DEVICE void hide(int sub, const u32 (&tokens)[2]) {
     const int bit = lane() & ~3;
     halves[sub] &= (tokens[0] >> bit & 1u ? 0u : 0xffffu) | (tokens[1] >> bit & 1u ? 0u : 0xffff0000u);
   }
+  KV_DEVICE bool are_numbers() const { return no_numbers_of(largest_of_two()) == 0; }
   KV_DEVICE void no_numbers(int sub, u32 (&tokens)[2]) const {
     const u32 both = no_numbers_of(halves[sub]);
     tokens[0] = ballot((both & 0x8000u) != 0), tokens[1] = ballot((both & 0x80000000u) != 0);

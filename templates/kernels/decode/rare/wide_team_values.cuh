@@ -33,7 +33,7 @@ struct TokenScales<Plan> {
       });
     }
   }
-  // As hide() and no_numbers() of TokenScales.
+  // As of TokenScales.
   KV_DEVICE void hide(int sub, const u32 (&tokens)[2]) {
     most = 0;
     KV_UNROLL
@@ -43,6 +43,13 @@ struct TokenScales<Plan> {
       const u32 bits = bits_of(scale) & 0x7fffffffu;
       most = bits < kInfinity ? larger_bits(most, bits) : most;
     }
+  }
+  KV_DEVICE bool are_numbers() const {
+    u32 largest = 0;
+    KV_UNROLL
+    for (int i = 0; i < Plan::kSubtiles * 2; ++i)
+      largest = larger_bits(largest, bits_of(scales[i / 2][i % 2]) & 0x7fffffffu);
+    return largest < kInfinity;
   }
   KV_DEVICE void no_numbers(int sub, u32 (&tokens)[2]) const {
     KV_UNROLL
