@@ -250,6 +250,10 @@ inline u32 larger_f16x2(u32 a, u32 b) {  // without their signs, halves order as
   const u32 x = a & 0x7fff7fffu, y = b & 0x7fff7fffu;
   return ((x & 0xffff) > (y & 0xffff) ? x & 0xffff : y & 0xffff) | ((x >> 16) > (y >> 16) ? x >> 16 : y >> 16) << 16;
 }
+inline u32 mul_bf16x2(u32 a, u32 b) {
+  return pack_bf16x2(f32_from_bf16(a & 0xffffu) * f32_from_bf16(b & 0xffffu),
+                     f32_from_bf16(a >> 16) * f32_from_bf16(b >> 16));
+}
 inline u32 larger_bf16x2(u32 a, u32 b) { return larger_f16x2(a, b); }  // their bits order like those of halves
 inline void f16x4_from_e4m3x4(u32* h, u32 bytes) {
   const auto one = [](u32 b) {

@@ -183,9 +183,24 @@ KV_DEVICE u32 larger_f16x2(u32 a, u32 b) {
   return __vmaxu2(a & 0x7fff7fffu, b & 0x7fff7fffu);
 #endif
 }
-// The larger magnitudes of two pairs of bf16. If one of two is a NaN, the result is a NaN.
-KV_DEVICE u32 larger_bf16x2(u32 a, u32 b) {
+// Products of two pairs of bf16, rounded to nearest even.
+KV_DEVICE u32 mul_bf16x2(u32 a, u32 b) {
 #if __CUDA_ARCH__ >= 800
+  u32 r;
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(0x80008000u));
+  return r;
+#else
+  return pack_bf16x2(f32_from_bf16(a & 0xffffu) * f32_from_bf16(b & 0xffffu),
+                     f32_from_bf16(a >> 16) * f32_from_bf16(b >> 16));
+#endif
+}
+// The larger magnitudes of two pairs of bf16, with any signs. If one of two is a NaN, the result is a NaN.
+KV_DEVICE u32 larger_bf16x2(u32 a, u32 b) {
+#if __CUDA_ARCH__ >= 860
+  u32 r;
+  asm("max.NaN.xorsign.abs.bf16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
+  return r;
+#elif __CUDA_ARCH__ >= 800
   u32 r;
   asm("{.reg .b32 x, y; abs.bf16x2 x, %1; abs.bf16x2 y, %2; max.NaN.bf16x2 %0, x, y;}" : "=r"(r) : "r"(a), "r"(b));
   return r;

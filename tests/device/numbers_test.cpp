@@ -21,7 +21,8 @@ struct Function {
 };
 const std::vector<Function> kFunctions = {
     {Type::halves, "larger_f16x2(a, b)"},
-    {Type::bfloats, "larger_bf16x2(a, b)"},
+    {Type::bfloats, "larger_bf16x2(a, b) & 0x7fff7fffu"},
+    {Type::bfloats, "mul_bf16x2(a, b)"},
     {Type::halves, "mul_f16x2(a, b)"},
     {Type::halves, "sub_f16x2(a, b)"},
     {Type::halves, "fma_f16x2(a, b, a ^ 0x12345678u)"},

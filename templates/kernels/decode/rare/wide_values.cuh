@@ -26,15 +26,17 @@ constexpr float kMostValue = 0x1p15f;   // of a value as a half; scales of proba
 template <class Side>
 struct WideBf16Read {
   static constexpr int kPerWord = 2;
-  KV_DEVICE static u32 halves(u32 lo, u32 hi, float inverse) {
-    return pack_f16x2(f32_from_bf16(lo & 0xffffu) * inverse, f32_from_bf16(hi & 0xffffu) * inverse);
+  KV_DEVICE static u32 halves(u32 lo, u32 hi) {
+    return pack_f16x2(f32_from_bf16(lo & 0xffffu), f32_from_bf16(hi & 0xffffu));
   }
   KV_DEVICE static void column(const u32 (&w0)[Side::kReadWords], const u32 (&w1)[Side::kReadWords],
                                u32 (&h)[Side::kReadCodes], float inverse) {
     KV_UNROLL
     for (int i = 0; i < Side::kReadWords; ++i) {
-      h[2 * i] = halves(w0[i], w1[i], inverse);
-      h[2 * i + 1] = halves(w0[i] >> 16, w1[i] >> 16, inverse);
+      const u32 power = bits_of(inverse) >> 16 | bits_of(inverse), a = mul_bf16x2(w0[i], power),  // exact
+          b = mul_bf16x2(w1[i], power);
+      h[2 * i] = halves(a, b);
+      h[2 * i + 1] = halves(a >> 16, b >> 16);
     }
   }
 };
@@ -210,7 +212,7 @@ struct ValueScales<Plan> {
         }
       }
     }
-    if constexpr (!kIsF32) most = larger_bits(most << 16, most & 0x7fff0000u) & 0x7fffffffu;
+    if constexpr (!kIsF32) most = larger_bits(most << 16 & 0x7fff0000u, most & 0x7fff0000u);
     return bits_of(float_of(most) * (1.f / kMostValue)) & 0x7fffffffu;
   }
   // A mask of the word, or of the halves of a word, if it is a finite number in f32, or bf16.
