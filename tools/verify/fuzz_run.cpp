@@ -66,6 +66,12 @@ void overwrite(std::vector<std::uint8_t>& rows, std::size_t at, std::span<const 
   std::copy(row.begin(), row.end(), rows.begin() + static_cast<std::ptrdiff_t>(at * row.size()));
 }
 
+// Whether the range of V ends with that of fp16 in decode, although its scales reach further: where several fp16 scales
+// a block multiply values (templates/kernels/decode/NOTES.md). Minima are fp16 themselves and bound their values.
+bool ends_with_halves(const Format& v) {
+  return v.has_scale() && v.scale.type == ScaleType::f16 && !v.has_minimum() && v.scale.group < v.block;
+}
+
 // Fills the cache with seeded numbers. halves: of sides whose numbers the call makes halves of.
 Result<void> fill(KernelHarness& harness, const FuzzCase& one, const Problem& problem, const bool (&halves)[2],
                   Side (&sides)[2], int& key_exponent) {
@@ -73,19 +79,20 @@ Result<void> fill(KernelHarness& harness, const FuzzCase& one, const Problem& pr
   const auto rows = static_cast<std::size_t>(shape.rows.shares_sequences ? 1 : shape.sequences) *
                     static_cast<std::size_t>(shape.kv_heads) * static_cast<std::size_t>(shape.tokens);
   KV_CHECK(harness.vary_head_scales());
+  const bool has_values_in_keys = problem.values_in_keys || shape.rows.has_values_in_keys;
   for (const int s : {0, 1}) {
     Side& side = sides[s];
     const int dim = problem.dim(s);
     const Format& format = s == 0 ? problem.k : problem.v;
-    const InputBounds bounds{problem.q_type, problem.out_type, problem.append ? one.new_type : Element::f32,
-                             shape.rows.has_values_in_keys, halves[s] || (halves[1] && shape.rows.has_values_in_keys)};
-    const int exponent =
-        s == 1 && shape.rows.has_values_in_keys ? key_exponent : exponent_of(one.inputs, s, format, dim, bounds);
+    const Element out_type = s == 1 && ends_with_halves(format) ? Element::f16 : problem.out_type;
+    const InputBounds bounds{problem.q_type, out_type, problem.append ? one.new_type : Element::f32, has_values_in_keys,
+                             halves[s] || (halves[1] && has_values_in_keys)};
+    const int exponent = s == 1 && has_values_in_keys ? key_exponent : exponent_of(one.inputs, s, format, dim, bounds);
     if (s == 0) key_exponent = exponent;
     harness.set_tensor_scale(
         s, format.has_tensor_scale() ? std::ldexp(one.tensor_scale[s], exponent) : one.tensor_scale[s]);
     const RowScales scales = harness.row_scales(s);
-    if (s == 1 && shape.rows.has_values_in_keys) {
+    if (s == 1 && has_values_in_keys) {
       const auto k_dim = static_cast<std::size_t>(problem.head_dim), v_dim = static_cast<std::size_t>(dim);
       for (std::size_t row = 0; row < rows; ++row)
         for (std::size_t i = 0; i < v_dim; ++i) side.decoded.push_back(sides[0].decoded[row * k_dim + i]);
