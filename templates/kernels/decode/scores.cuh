@@ -179,8 +179,8 @@ KV_DEVICE void score_section(Scores<Plan> (&s)[Plan::kSubtiles], SharedAddress s
       float scale[2] = {powers.up(0), powers.up(1)};
       [[maybe_unused]] float minimum[2] = {};
       if constexpr (S::kScalesGroups) {
-        scale[0] = S::scale(scales_of<K, S>(stage, misalignment[sub][0], row, group, c), 0);
-        scale[1] = S::scale(scales_of<K, S>(stage, misalignment[sub][1], row + 8, group, c), 0);
+        scale[0] *= S::scale(scales_of<K, S>(stage, misalignment[sub][0], row, group, c), 0);
+        scale[1] *= S::scale(scales_of<K, S>(stage, misalignment[sub][1], row + 8, group, c), 0);
       }
       if constexpr (S::kRenormalises) {
         KV_UNROLL

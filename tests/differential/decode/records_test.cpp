@@ -7,6 +7,7 @@
 #include "tests/differential/harness.hpp"
 #include "tests/support/every_format.hpp"
 #include "tests/support/registry.hpp"
+#include "tools/verify/inputs/verify_inputs.hpp"
 
 namespace kvjit::test {
 namespace {
@@ -159,14 +160,28 @@ TEST_CASE("V in K's rows, in planes of codes and of scales") {
     }
 }
 
-TEST_CASE("every record is planned for the arch with the least shared memory") {
+TEST_CASE("every record is planned for the arch with the least shared memory, and is right there") {
+  const auto context = open_context(DeviceKind::cpu);
   for (const std::string& name : record_names(registry()))
     for (const int gqa : {1, 16, 128})
       for (const auto& [k, v] : heads_of(name)) {
         Case test{name, name, k, gqa, 1, Layout::rows, false};
         test.head_dim_v = v == k ? 0 : v;
-        CHECK(planned(registry(), test, "sm_75").source.kernels.count(Role::decode) == 1);
+        const Planned one = planned(registry(), test, "sm_75");
+        CHECK(one.source.kernels.count(Role::decode) == 1);
+        if (gqa == 1) Judge(context, one).check({40, {}, 0, false});
       }
+}
+
+TEST_CASE("verified inputs of a latent cache: V is judged as a part of K's rows") {
+  const auto context = open_context(DeviceKind::cpu);
+  for (const std::string name : {"vllm_fp8_ds_mla_584", "vllm_nvfp4_ds_mla_352"}) {
+    Case test{name, name, heads_of(name)[0].first, 4, 1, Layout::rows, false};
+    test.head_dim_v = 512, test.is_in_keys = true;
+    const Planned one = planned(registry(), test, "sm_80");
+    const auto program = must(Program::create(context, one.source));
+    CHECK(must(verify_inputs(context, program, one.problem, classes_of({"hidden", "values"}))).empty());
+  }
 }
 
 // Heads of the cache are 656 bytes apart, so rows of the second one begin in the middle of a sector
