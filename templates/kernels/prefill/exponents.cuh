@@ -94,9 +94,10 @@ requires(HasExponents<Plan, true>) struct RowExponents<Plan> {
     KV_UNROLL
     for (int h = 0; h < 2; ++h) {
       const bool is_first = byte_of(exponents, b, h) == 0;
-      const int old = is_first ? kExponentBias : byte_of(exponents, b, h),
-                bound = is_first ? (sums[h] == 0.f ? 0 : kFirstSum) : byte_of(bounds, b, h),
-                wanted = int(bits_of(products[h]) >> 23), least = old - (kMostSum - bound);
+      const int old = is_first ? kExponentBias : byte_of(exponents, b, h), wanted = int(bits_of(products[h]) >> 23);
+      int bound = is_first ? kFirstSum : byte_of(bounds, b, h);
+      if (sums[h] == 0.f) bound = 0;  // of a row that has seen no token yet, while others of the warp have
+      const int least = old - (kMostSum - bound);
       int exponent = wanted > old ? wanted : wanted > 0 && wanted < old - kStay ? wanted : old;
       exponent = exponent < least ? least : exponent;
       exponent = exponent < 1 ? 1 : exponent > 253 ? 253 : exponent;

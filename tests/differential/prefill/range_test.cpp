@@ -33,6 +33,7 @@ double tiny(int) { return 1e-9; }
 double faint(int) { return 6e-5; }  // its scales would be subnormal halves
 double weak(int) { return 1e-3; }
 double beyond(int) { return 1e15; }
+double vanishing(int) { return 1e-24; }
 // The last 20 tokens are far larger than all before, so queries before them see small values alone.
 double rises(int from_end) { return from_end <= 20 ? 1e12 : 1; }
 double falls(int from_end) { return from_end <= 200 ? 1e-8 : 1e-2; }
@@ -42,6 +43,9 @@ double scales_straddle(int from_end) { return from_end % 2 ? 5e-3 : 1e-2; }
 double alternates(int from_end) { return from_end % 3 ? 1 : 1e5; }
 
 const char* const kCausal = "features = [\"causal\", \"lse\"]";
+// Rows of a warp whose first tile differs: some see nothing of a tile that others see.
+const char* const kWindow = "window = [7, 0]\nfeatures = [\"causal\"]";
+const char* const kWideWindow = "head_dim = 512\nwindow = [7, 0]\nfeatures = [\"causal\"]";
 const RangeCase kCases[] = {
     {{"f16", "bf16", kCausal, 4, 70}, huge, one},
     {{"f16", "bf16", kCausal, 4, 70}, rises, one},
@@ -77,6 +81,9 @@ const RangeCase kCases[] = {
     {{"bf16", "bf16", "head_dim = 512\nfeatures = [\"causal\"]", 8, 10}, rises, huge, 1e-4, ManyRows::two_pass},
     {{"q8_0", "mxfp4", "head_dim = 512\nfeatures = [\"causal\"]", 8, 10}, falls, one, 1, ManyRows::two_pass},
     {{"kv4", "q4_1", kCausal, 4, 70}, large, one, 1, ManyRows::two_pass},
+    {{"f16", "bf16", kWindow, 4, 70}, vanishing, one},
+    {{"f16", "mxfp4", kWideWindow, 4, 70}, vanishing, one, 1, ManyRows::two_pass},
+    {{"f16", "bf16", kWindow, 4, 70}, vanishing, one, 1, ManyRows::two_pass, "sm_80"},
 };
 
 std::vector<double> rows_of(const Format& format, int side, int dim, Factor factor, std::vector<std::uint8_t>& bytes) {
@@ -126,8 +133,12 @@ double worst_row(const std::shared_ptr<Context>& context, const Planned& planned
     const auto rows = std::size_t(heads * queries), first = std::size_t(s) * rows * std::size_t(dim);
     const std::vector<double> own(q.begin() + std::ptrdiff_t(first),
                                   q.begin() + std::ptrdiff_t(first + rows * std::size_t(dim)));
-    const auto want =
-        oracle_attention({heads, kKvHeads, queries, length, dim, problem.causal, 0}, own, attended[0], attended[1]);
+    OracleCase oracle{heads, kKvHeads, queries, length, dim, problem.causal, 0};
+    if (problem.features.has_window())
+      oracle.added = [&](int, int query, int token) {
+        return token < length - queries + query - problem.features.window_left ? -INFINITY : 0.;
+      };
+    const auto want = oracle_attention(oracle, own, attended[0], attended[1]);
     for (std::size_t row = 0; row < rows; ++row) {
       double error = 0, norm = 0;
       for (std::size_t d = row * std::size_t(dim); d < (row + 1) * std::size_t(dim); ++d) {
@@ -164,6 +175,8 @@ const Mutation kMutations[] = {
     {1, "TokenExponents<Plan, true>::open();", ""},
     {1, "o[i] *= of_sums[i / 2 % 2];", ";"},
     {1, "s[i] *= products[i / 2 % 2];", ";"},
+    {33, "if (sums[h] == 0.f) bound", "if (is_first && sums[h] == 0.f) bound"},
+    {34, "if (sums[h] == 0.f) bound", "if (is_first && sums[h] == 0.f) bound"},
     {2, "wanted > 0 && wanted < old - kStay ? wanted : old", "old"},
     {4, "set_byte(exponents, b, h, exponent);", ""},
     {9, "if (scales_keys) TokenExponents<Plan, false>::scale(s, n);", ""},
