@@ -161,6 +161,12 @@ inline u32 ballot(bool v, KV_SITE) {
   for (int i = 0; i < 32; ++i) r |= slots[i][0] << i;
   return r;
 }
+inline u32 largest_of_warp(u32 v, KV_SITE) {
+  const cpu::Slots slots = cpu::show<1>({v}, file, line);
+  u32 r = 0;
+  for (int i = 0; i < 32; ++i) r = slots[i][0] > r ? slots[i][0] : r;
+  return r;
+}
 inline bool any(bool v, KV_SITE) { return ballot(v, file, line) != 0; }
 // No lane waits here. The vote of a GPU orders no memory, so a wait would hide that a kernel lacks one behind the vote.
 inline bool warp_uniform(bool v, KV_SITE) {
@@ -246,9 +252,11 @@ inline u32 fma_f16x2(u32 a, u32 b, u32 c) {  // the product is exact in float, t
   };
   return one(0) | one(16) << 16;
 }
+inline u32 larger_u16x2(u32 a, u32 b) {
+  return ((a & 0xffff) > (b & 0xffff) ? a & 0xffff : b & 0xffff) | ((a >> 16) > (b >> 16) ? a >> 16 : b >> 16) << 16;
+}
 inline u32 larger_f16x2(u32 a, u32 b) {  // without their signs, halves order as integers do
-  const u32 x = a & 0x7fff7fffu, y = b & 0x7fff7fffu;
-  return ((x & 0xffff) > (y & 0xffff) ? x & 0xffff : y & 0xffff) | ((x >> 16) > (y >> 16) ? x >> 16 : y >> 16) << 16;
+  return larger_u16x2(a & 0x7fff7fffu, b & 0x7fff7fffu);
 }
 inline u32 mul_bf16x2(u32 a, u32 b) {
   return pack_bf16x2(f32_from_bf16(a & 0xffffu) * f32_from_bf16(b & 0xffffu),

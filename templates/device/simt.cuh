@@ -57,6 +57,19 @@ KV_DEVICE float shfl_xor(float v, int mask) { return __shfl_xor_sync(0xffffffffu
 KV_DEVICE u32 shfl_xor(u32 v, int mask) { return __shfl_xor_sync(0xffffffffu, v, mask); }
 KV_DEVICE u32 shfl(u32 v, int from) { return __shfl_sync(0xffffffffu, v, from); }
 KV_DEVICE float shfl(float v, int from) { return __shfl_sync(0xffffffffu, v, from); }
+// The largest number of the lanes of a warp.
+KV_DEVICE u32 largest_of_warp(u32 v) {
+#if __CUDA_ARCH__ >= 800
+  return __reduce_max_sync(0xffffffffu, v);
+#else
+  KV_UNROLL
+  for (int mask = 16; mask > 0; mask >>= 1) {
+    const u32 other = shfl_xor(v, mask);
+    v = other > v ? other : v;
+  }
+  return v;
+#endif
+}
 KV_DEVICE bool any(bool v) { return __any_sync(0xffffffffu, v); }
 KV_DEVICE u32 ballot(bool v) { return __ballot_sync(0xffffffffu, v); }
 // Makes a condition warp-uniform that is the same in all lanes of a warp. The assembler believes only votes: behind a
@@ -173,6 +186,7 @@ KV_DEVICE u32 fma_f16x2(u32 a, u32 b, u32 c) {
   asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(c));
   return r;
 }
+KV_DEVICE u32 larger_u16x2(u32 a, u32 b) { return __vmaxu2(a, b); }
 // The larger magnitudes of two pairs of halves. If one of two is a NaN, the result is a NaN.
 KV_DEVICE u32 larger_f16x2(u32 a, u32 b) {
 #if __CUDA_ARCH__ >= 800
@@ -180,7 +194,7 @@ KV_DEVICE u32 larger_f16x2(u32 a, u32 b) {
   asm("{.reg .b32 x, y; abs.f16x2 x, %1; abs.f16x2 y, %2; max.NaN.f16x2 %0, x, y;}" : "=r"(r) : "r"(a), "r"(b));
   return r;
 #else
-  return __vmaxu2(a & 0x7fff7fffu, b & 0x7fff7fffu);
+  return larger_u16x2(a & 0x7fff7fffu, b & 0x7fff7fffu);
 #endif
 }
 // Products of two pairs of bf16, rounded to nearest even.
@@ -205,7 +219,7 @@ KV_DEVICE u32 larger_bf16x2(u32 a, u32 b) {
   asm("{.reg .b32 x, y; abs.bf16x2 x, %1; abs.bf16x2 y, %2; max.NaN.bf16x2 %0, x, y;}" : "=r"(r) : "r"(a), "r"(b));
   return r;
 #else
-  return __vmaxu2(a & 0x7fff7fffu, b & 0x7fff7fffu);
+  return larger_u16x2(a & 0x7fff7fffu, b & 0x7fff7fffu);
 #endif
 }
 // Converts four E4M3FN bytes to two pairs of halves, exactly (9.7.9.21).

@@ -96,7 +96,7 @@ class QueryRows {
       float per_unit = 1.f;
       if constexpr (Plan::kScalesQueries) {
         const float unit = unit_of(largest[i]);
-        per_unit = div_rn(1.f, unit);
+        per_unit = per_unit_of(unit);
         const float shown = QueryUnits<Plan>::kAreRare ? unit * (1.f / kOrdinaryUnit) : unit * scale;
         if (lane() == 0) store_shared_u32(Plan::kUnitsAt + row * 4, bits_of(shown));
       }
@@ -130,11 +130,7 @@ class QueryRows {
         x_[i][e] = x[e];
       largest = larger_bits(largest, bits_of(absolute(x_[i][e])));
     }
-    if constexpr (Plan::kScalesQueries) {
-      KV_UNROLL
-      for (int mask = 16; mask > 0; mask >>= 1) largest = larger_bits(largest, shfl_xor(largest, mask));
-    }
-    return largest;
+    return Plan::kScalesQueries ? largest_of_warp(largest) : largest;
   }
   KV_DEVICE static u32 larger_bits(u32 a, u32 b) { return a > b ? a : b; }
 
@@ -147,6 +143,11 @@ class QueryRows {
     const u32 exponent = largest >> 23, own = (exponent > 15 ? exponent : 15) - 14;
     const bool is_ordinary = largest == 0 || (largest >= bits_of(kLeastOrdinary) && largest < bits_of(kMostOrdinary));
     return is_ordinary ? kOrdinaryUnit : float_of(own << 23);
+  }
+  // 1 / unit; exact for a power of two.
+  KV_DEVICE static float per_unit_of(float unit) {
+    if constexpr (Plan::kHasIntegerKeys) return div_rn(1.f, unit);
+    return float_of((254u << 23) - bits_of(unit));
   }
   // Stores an element, in the unit of the fragments, to its place.
   KV_DEVICE static void put(u32 place, bool is_bfloat, float q) {

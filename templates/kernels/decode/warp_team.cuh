@@ -102,8 +102,7 @@ struct TeamProbabilities {
 // The largest number among all lanes of a team. Has a team barrier.
 template <class Plan>
 KV_DEVICE u32 largest_of_team(u32 most) {
-  KV_UNROLL
-  for (int mask = 1; mask < 32; mask <<= 1) most = larger_bits(most, shfl_xor(most, mask));
+  most = largest_of_warp(most);
   const SharedAddress at = Plan::kRowMaxAt + Plan::kWarps * Plan::kColumnBlocks * 32;
   if (lane() == 0) store_shared_u32(at + warp() * 4, most);
   sync_team<Plan::kTeam>();  // the largest of every warp of the team are stored

@@ -95,8 +95,9 @@ TEST_CASE("K beyond the range of fp16: broken powers of two are noticed") {
        {Mutation{scores, "powers.divide(0, low), powers.divide(1, high);", ""},
         {scores, "powers.up(0), powers.up(1)", "1.f, 1.f"},
         {keys, "(row / 8 + i) * 8 * K::kPitch", "row / 8 * 8 * K::kPitch"},
-        {powers, "largest = larger_bits(largest, shfl_xor(largest, mask));", ";"},
-        {keys, "if constexpr (!kIsF32) largest = larger_bits(largest, w[j] << 16 & 0x7fffffffu);", ""},
+        {powers, "both = larger_u16x2(both, shfl_xor(both, mask));", ";"},
+        {powers, "both >> 16 << 23", "both << 23"},
+        {keys, "if constexpr (!kIsF32) largest[i] = larger_bits(largest[i], w[j] << 16 & 0x7fffffffu);", ""},
         {keys, "word = bits_of(float_of(word) * down);", ";", 2}}) {
     const Registry broken = changed_registry(mutation.file, mutation.text, mutation.broken);
     Judge judge(context, planned(broken, key_cases()[mutation.test], "sm_75"), int(kLengths.size()));

@@ -19,9 +19,9 @@ struct TokenPowers<Plan, S> : PowersOfRows<kElementLift> {
 
   KV_DEVICE void find(SharedAddress stage, const u32 (&misalignment)[2], int row, int group) {
     using K = typename Plan::K;
+    u32 largest[2] = {};
     KV_UNROLL
     for (int i = 0; i < 2; ++i) {
-      u32 largest = 0;
       KV_NO_UNROLL
       for (int read = 0; read < S::kReads; ++read) {
         u32 w[S::kReadWords];
@@ -29,12 +29,12 @@ struct TokenPowers<Plan, S> : PowersOfRows<kElementLift> {
                       lane() & 3, w);
         KV_UNROLL
         for (int j = 0; j < S::kReadWords; ++j) {
-          largest = larger_bits(largest, w[j] & 0x7fffffffu);
-          if constexpr (!kIsF32) largest = larger_bits(largest, w[j] << 16 & 0x7fffffffu);
+          largest[i] = larger_bits(largest[i], w[j] & 0x7fffffffu);
+          if constexpr (!kIsF32) largest[i] = larger_bits(largest[i], w[j] << 16 & 0x7fffffffu);
         }
       }
-      this->set(i, largest);
     }
+    this->set(largest);
   }
   KV_DEVICE void divide(int i, u32 (&w)[S::kReadWords]) const {
     const float down = this->down(i);

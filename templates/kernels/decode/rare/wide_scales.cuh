@@ -16,16 +16,16 @@ constexpr u32 kScaleLift = 4;  // values, which are codes times scales, stay bel
 template <class Plan, HasWideScales S>
 struct TokenPowers<Plan, S> : PowersOfRows<kScaleLift> {
   KV_DEVICE void find(SharedAddress stage, const u32 (&misalignment)[2], int row, int group) {
+    u32 largest[2] = {};
     KV_UNROLL
     for (int i = 0; i < 2; ++i) {
       const SharedAddress scales =
           scales_of<typename Plan::K, S>(stage, misalignment[i], row + 8 * i, group, lane() & 3);
-      u32 largest = 0;
       KV_UNROLL
       for (int read = 0; read < S::kReads; ++read)
-        largest = larger_bits(largest, bits_of(absolute(S::scale(scales, scale_index<S>(read, lane() & 3)))));
-      this->set(i, largest);
+        largest[i] = larger_bits(largest[i], bits_of(absolute(S::scale(scales, scale_index<S>(read, lane() & 3)))));
     }
+    this->set(largest);
   }
 };
 

@@ -70,9 +70,7 @@ struct ValueScales<Plan> {
     u32 most = largest_;
     if (any(most >= kInfinity))
       most = largest_of<true, 1>(stage_, first_, misalignment_, TeamWarp<Plan>::value_slice());
-    KV_UNROLL
-    for (int mask = 16; mask > 0; mask >>= 1) most = larger_bits(most, shfl_xor(most, mask));
-    raise(o, most);
+    raise(o, largest_of_warp(most));
   }
   KV_DEVICE void raise(Outputs<Plan>& o, u32 most) {
     const int needed = int(most >> 23) - 126, raised = needed < log2 ? log2 : needed > kMost ? kMost : needed;
@@ -176,14 +174,21 @@ struct ValueScales<Plan> {
   }
   template <class S, bool kSkipsNoNumbers>
   KV_DEVICE static u32 largest_scale(SharedAddress stage, int first, const u32 (&misalignment)[Plan::kSubtiles][4]) {
+    constexpr bool kIsOfValues = S::kRange == Range::kValueScales, kHasMinima = kIsOfValues && !requires {
+      S::kHasWideScales;
+    };
     u32 most = 0;
     for_each_scale<S>(stage, first, misalignment, [&](SharedAddress at, [[maybe_unused]] int i) {
-      if constexpr (S::kRange == Range::kValueScales)
+      if constexpr (kHasMinima)
         most = larger_magnitude<kSkipsNoNumbers>(
             most, (absolute(S::scale(at, i)) * S::kLargest + absolute(S::minimum(at, i))) * (1.f / kMostValue));
+      else if constexpr (kIsOfValues)
+        most = larger_magnitude<kSkipsNoNumbers>(most, S::scale(at, i));
       else
         most = larger_magnitude<kSkipsNoNumbers>(most, group_scale<S>(at));
     });
+    // The value of the largest scale is the largest one.
+    if constexpr (kIsOfValues && !kHasMinima) most = bits_of(float_of(most) * (S::kLargest / kMostValue)) & 0x7fffffffu;
     return most;
   }
 
