@@ -128,7 +128,7 @@ KV_DEVICE void take_tile(Sums<Plan>& sums, SharedAddress stage, const Queries<Pl
     if (token + first + kTokens > length || cuts) mask_scores<Plan>(x, features, token + first, length);
     constexpr Hiding kHiding = hiding_of<Plan>();
     const auto hides = [&] {
-      if constexpr (Features::kMayHide) return warp_uniform(cuts || hides_by_score<Plan, Features>(x));
+      if constexpr (Features::kMayHide) return any(cuts | hides_by_score<Plan, Features>(x));
       return false;
     };
     const auto hide = [&] {

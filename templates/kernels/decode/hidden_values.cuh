@@ -21,7 +21,7 @@ namespace kv {
 constexpr float kHidden = -5e29f;
 constexpr u32 kEveryToken = 0x11111111u;  // of eight tokens, as words of tokens have them: bit 4 g for token g
 
-// Whether features hide a token from a row of the warp by its score. Windows and ranges hide by Features::cuts().
+// Whether features hide one of the lane's tokens by its score. Windows and ranges hide by Features::cuts().
 template <class Plan, class Features>
 KV_DEVICE bool hides_by_score(const Scores<Plan> (&x)[Plan::kSubtiles]) {
   if constexpr (!Features::kHidesByScore) return false;
@@ -29,7 +29,7 @@ KV_DEVICE bool hides_by_score(const Scores<Plan> (&x)[Plan::kSubtiles]) {
   KV_UNROLL
   for (int i = 0; i < Plan::kSubtiles * 4 * Plan::kColumnBlocks; ++i)
     least = smaller(least, x[i / (4 * Plan::kColumnBlocks)][i / 4 % Plan::kColumnBlocks][i % 4]);
-  return any(least <= kHidden);
+  return least <= kHidden;
 }
 
 // Where a staged row has byte `at` of its scales, in layout planar. Swizzled scales have their own form. The argument
@@ -127,10 +127,10 @@ KV_DEVICE void tokens_without_numbers(u32 (&tokens)[2], SharedAddress stage, int
   tokens_of_lanes(tokens, found);
 }
 
-// Finds the tokens of a subtile that some row sees, or does not see: bit 4 g of word h for token g + 8 h, the same in
-// all lanes. x: their scores, as hidden tokens have them.
-template <class Plan>
-KV_DEVICE void find_tokens(u32 (&tokens)[2], bool are_seen, const float (&x)[Plan::kColumnBlocks][4]) {
+// Finds the tokens of a subtile that some row sees, or does not see: in word h, one or more of the bits 4 g to 4 g + 3
+// for token g + 8 h, the same in all lanes. x: their scores, as hidden tokens have them.
+template <class Plan, bool kAreSeen>
+KV_DEVICE void find_tokens(u32 (&tokens)[2], const float (&x)[Plan::kColumnBlocks][4]) {
   KV_UNROLL
   for (int half = 0; half < 2; ++half) {
     bool is_found = false;
@@ -138,12 +138,15 @@ KV_DEVICE void find_tokens(u32 (&tokens)[2], bool are_seen, const float (&x)[Pla
     for (int i = 0; i < 2 * Plan::kColumnBlocks; ++i) {
       const bool is_row = Plan::kRows % 8 == 0 || i / 2 * 8 + 2 * (lane() & 3) + i % 2 < Plan::kRows,
                  is_seen = !(x[i / 2][2 * half + i % 2] <= kHidden);
-      is_found |= is_row && is_seen == are_seen;
+      is_found |= is_row && is_seen == kAreSeen;
     }
-    u32 found = ballot(is_found);  // four lanes a token
-    found |= found >> 1, found |= found >> 2;
-    tokens[half] = found & kEveryToken;
+    tokens[half] = ballot(is_found);  // four lanes a token
   }
+}
+// Bit 4 g of what find_tokens() has found alone.
+KV_DEVICE u32 first_bits(u32 tokens) {
+  tokens |= tokens >> 1, tokens |= tokens >> 2;
+  return tokens & kEveryToken;
 }
 // Gives rows that see one of the tokens `bad` a score of NaN.
 template <class Plan>
@@ -170,18 +173,21 @@ KV_DEVICE void hide_scales(Scores<Plan> (&x)[Plan::kSubtiles], ScalesOfTile& sca
   u32 seen[Plan::kSubtiles][2];
   KV_UNROLL
   for (int sub = 0; sub < Plan::kSubtiles; ++sub) {
-    find_tokens<Plan>(seen[sub], true, x[sub]);
-    const u32 unseen[2] = {seen[sub][0] ^ kEveryToken, seen[sub][1] ^ kEveryToken};
-    scales.hide(sub, unseen);
+    find_tokens<Plan, true>(seen[sub], x[sub]);
+    scales.keep(sub, seen[sub]);
   }
   if (!any(!scales.are_numbers())) return;
   KV_UNROLL
   for (int sub = 0; sub < Plan::kSubtiles; ++sub) {
-    u32 hidden[2], bad[2];
-    find_tokens<Plan>(hidden, false, x[sub]);
+    u32 hidden[2], bad[2], good[2];
+    find_tokens<Plan, false>(hidden, x[sub]);
     scales.no_numbers(sub, bad);
-    bad[0] &= seen[sub][0] & hidden[0], bad[1] &= seen[sub][1] & hidden[1];
-    scales.hide(sub, bad);
+    KV_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      bad[half] &= first_bits(seen[sub][half]) & first_bits(hidden[half]);
+      good[half] = bad[half] ^ kEveryToken;
+    }
+    scales.keep(sub, good);
     corrupt_scores<Plan>(x[sub], bad);
   }
 }
@@ -196,16 +202,21 @@ KV_DEVICE bool hide_values(Scores<Plan> (&x)[Plan::kSubtiles], SharedAddress sta
   using Staged = typename StagedValues<Plan, kIsInKeys>::Side;
   u32 seen[Plan::kSubtiles][2];
   KV_UNROLL
-  for (int sub = 0; sub < Plan::kSubtiles; ++sub) find_tokens<Plan>(seen[sub], true, x[sub]);
+  for (int sub = 0; sub < Plan::kSubtiles; ++sub) find_tokens<Plan, true>(seen[sub], x[sub]);
   if (!sees_tile<Plan>(seen)) return false;
   KV_UNROLL
   for (int sub = 0; sub < Plan::kSubtiles; ++sub) {
-    u32 clears[2] = {seen[sub][0] ^ kEveryToken, seen[sub][1] ^ kEveryToken}, hidden[2];
-    find_tokens<Plan>(hidden, false, x[sub]);
-    if (warp_uniform((seen[sub][0] & hidden[0] | seen[sub][1] & hidden[1]) != 0)) {
+    u32 hidden[2], clears[2], in_part[2];
+    find_tokens<Plan, false>(hidden, x[sub]);
+    KV_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      const u32 seen_tokens = first_bits(seen[sub][half]);
+      clears[half] = seen_tokens ^ kEveryToken, in_part[half] = seen_tokens & first_bits(hidden[half]);
+    }
+    if (warp_uniform((in_part[0] | in_part[1]) != 0)) {
       u32 bad[2];
       tokens_without_numbers<Plan>(bad, stage, first + sub * 16, misalignment[sub], table_of_lane<V::kTableCopies>());
-      bad[0] &= seen[sub][0] & hidden[0], bad[1] &= seen[sub][1] & hidden[1];
+      bad[0] &= in_part[0], bad[1] &= in_part[1];
       clears[0] |= bad[0], clears[1] |= bad[1];
       corrupt_scores<Plan>(x[sub], bad);
     }

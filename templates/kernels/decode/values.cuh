@@ -165,12 +165,12 @@ struct ValueScales {
   }
   // For a look at values that are not multiplied (kernels/decode/hidden_values.cuh).
   KV_DEVICE static ValueScales of_all() { return {}; }
-  // Zeros the scales of tokens of subtile `sub`: bit 4 g of tokens[h] is of token g + 8 h.
-  KV_DEVICE void hide(int sub, const u32 (&tokens)[2]) {
+  // Zeros the scales of the other tokens of subtile `sub`. tokens: as find_tokens() has them (hidden_values.cuh).
+  KV_DEVICE void keep(int sub, const u32 (&tokens)[2]) {
     KV_UNROLL
     for (int i = 0; i < 2 * kGroups; ++i) {
       const u32 own = tokens[i % 2] >> 8 * (lane() & 3);
-      words[i / 2][sub][i % 2] &= (own & 1u ? 0u : 0xffffu) | (own & 16u ? 0u : 0xffff0000u);
+      words[i / 2][sub][i % 2] &= (own & 0xfu ? 0xffffu : 0u) | (own & 0xf0u ? 0xffff0000u : 0u);
     }
   }
   // Are all scales of the lane numbers?

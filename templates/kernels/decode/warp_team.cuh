@@ -132,10 +132,10 @@ struct TokenScales {
       for (int i = 0; i < Plan::kSubtiles; ++i) halves[i] = half(i * 16, 0) | half(i * 16, 1) << 16;
     });
   }
-  // As of ValueScales. The lane's tokens are g and g + 8.
-  KV_DEVICE void hide(int sub, const u32 (&tokens)[2]) {
-    const int bit = lane() & ~3;
-    halves[sub] &= (tokens[0] >> bit & 1u ? 0u : 0xffffu) | (tokens[1] >> bit & 1u ? 0u : 0xffff0000u);
+  // As in ValueScales.
+  KV_DEVICE void keep(int sub, const u32 (&tokens)[2]) {
+    const int at = lane() & ~3;
+    halves[sub] &= (tokens[0] >> at & 0xfu ? 0xffffu : 0u) | (tokens[1] >> at & 0xfu ? 0xffff0000u : 0u);
   }
   KV_DEVICE bool are_numbers() const { return no_numbers_of(largest_of_two()) == 0; }
   KV_DEVICE void no_numbers(int sub, u32 (&tokens)[2]) const {
@@ -246,7 +246,7 @@ struct TeamTiles {
           const int token = tile * kTile;
           hide_late<Plan>(x, features, token);
           if (any(!scales.fit(sums.value_scales)) &&
-              warp_uniform(features.cuts(token, token + kTile - 1) || hides_by_score<Plan, Features>(x))) {
+              any(features.cuts(token, token + kTile - 1) | hides_by_score<Plan, Features>(x))) {
             if constexpr (hiding_of<Plan>() == Hiding::kByScales) {
               hide_scales<Plan>(x, scales);
             } else {
@@ -316,7 +316,7 @@ struct TeamTiles {
     if (token + kTile > end || cuts) mask_scores<Plan>(x, features, token, end);
     if constexpr (Features::kMayHide && hiding_of<Plan>() == Hiding::kFirst) {
       hide_late<Plan>(x, features, token);
-      if (warp_uniform(cuts || hides_by_score<Plan, Features>(x))) hide(x, staged);
+      if (any(cuts | hides_by_score<Plan, Features>(x))) hide(x, staged);
     }
     return largest_bits<Plan>(x) >= sums.softmax.rescales_at;
   }

@@ -33,13 +33,13 @@ struct TokenScales<Plan> {
       });
     }
   }
-  // As of TokenScales.
-  KV_DEVICE void hide(int sub, const u32 (&tokens)[2]) {
+  // As in ValueScales (values.cuh).
+  KV_DEVICE void keep(int sub, const u32 (&tokens)[2]) {
     most = 0;
     KV_UNROLL
     for (int i = 0; i < Plan::kSubtiles * 2; ++i) {
       float& scale = scales[i / 2][i % 2];
-      if (i / 2 == sub && (tokens[i % 2] >> (lane() & ~3) & 1u)) scale = 0.f;
+      if (i / 2 == sub && !(tokens[i % 2] >> (lane() & ~3) & 0xfu)) scale = 0.f;
       const u32 bits = bits_of(scale) & 0x7fffffffu;
       most = bits < kInfinity ? larger_bits(most, bits) : most;
     }
