@@ -192,8 +192,7 @@ struct ValueScales {
     return (two & 0xffffu) > two >> 16 ? two & 0xffffu : two >> 16;
   }
   // Raises log2 until the scales of all lanes fit, and rescales O. Rare.
-  KV_DEVICE void raise(Outputs<Plan>& o) { raise_for_warp(o, largest()); }
-  KV_DEVICE void raise_for_warp(Outputs<Plan>& o, u32 most) { raise(o, largest_of_warp(most)); }
+  KV_DEVICE void raise(Outputs<Plan>& o) { raise(o, largest_of_warp(largest())); }
   KV_DEVICE void raise(Outputs<Plan>& o, u32 most) {
     const int needed = int(most >> 10) - 14, raised = needed < log2 ? log2 : needed > kMost ? kMost : needed;
     const float rescale_factor = exp2_fast(float(log2 - raised));

@@ -352,7 +352,7 @@ struct TeamTiles {
       const u32 largest = scales.largest();
       most = largest > most ? largest : most;
     }
-    if (any(most > half_power(scales.log2))) scales.raise_for_warp(sums.o, most);
+    if (any(most > half_power(scales.log2))) scales.raise(sums.o, largest_of_warp(most));
   }
 
   KV_DEVICE void accumulate(Sums<Plan>& sums, int other, SharedAddress stage_at, SharedAddress shown) const {
