@@ -66,10 +66,8 @@ void overwrite(std::vector<std::uint8_t>& rows, std::size_t at, std::span<const 
   std::copy(row.begin(), row.end(), rows.begin() + static_cast<std::ptrdiff_t>(at * row.size()));
 }
 
-// Whether the range of V ends with that of fp16 in decode, although its scales reach further: where several fp16 scales
-// a block multiply values (templates/kernels/decode/NOTES.md). Minima are fp16 themselves and bound their values.
-bool ends_with_halves(const Format& v) {
-  return v.has_scale() && v.scale.type == ScaleType::f16 && !v.has_minimum() && v.scale.group < v.block;
+bool takes_values_from_keys(const FuzzCase& one, const Problem& problem) {
+  return problem.values_in_keys || one.shape.rows.has_values_in_keys;
 }
 
 // Fills the cache with seeded numbers. halves: of sides whose numbers the call makes halves of.
@@ -79,14 +77,13 @@ Result<void> fill(KernelHarness& harness, const FuzzCase& one, const Problem& pr
   const auto rows = static_cast<std::size_t>(shape.rows.shares_sequences ? 1 : shape.sequences) *
                     static_cast<std::size_t>(shape.kv_heads) * static_cast<std::size_t>(shape.tokens);
   KV_CHECK(harness.vary_head_scales());
-  const bool has_values_in_keys = problem.values_in_keys || shape.rows.has_values_in_keys;
+  const bool has_values_in_keys = takes_values_from_keys(one, problem);
   for (const int s : {0, 1}) {
     Side& side = sides[s];
     const int dim = problem.dim(s);
     const Format& format = s == 0 ? problem.k : problem.v;
-    const Element out_type = s == 1 && ends_with_halves(format) ? Element::f16 : problem.out_type;
-    const InputBounds bounds{problem.q_type, out_type, problem.append ? one.new_type : Element::f32, has_values_in_keys,
-                             halves[s] || (halves[1] && has_values_in_keys)};
+    const InputBounds bounds{problem.q_type, problem.out_type, problem.append ? one.new_type : Element::f32,
+                             has_values_in_keys, halves[s] || (halves[1] && has_values_in_keys)};
     const int exponent = s == 1 && has_values_in_keys ? key_exponent : exponent_of(one.inputs, s, format, dim, bounds);
     if (s == 0) key_exponent = exponent;
     harness.set_tensor_scale(
@@ -136,7 +133,7 @@ Result<void> overwrite_unseen(KernelHarness& harness, const FuzzCase& one, const
              is_freed = wish.classes.has(InputClass::freed_pages);
   const RowFlags appended =
       problem.append && !one.call.is_reference ? new_rows(one, problem) : RowFlags(unseen.hidden.size());
-  const bool has_values_in_keys = problem.values_in_keys || one.shape.rows.has_values_in_keys;
+  const bool has_values_in_keys = takes_values_from_keys(one, problem);
   for (const int s : {0, 1}) {
     Side& side = sides[s];
     if (side.stored.empty() || (s == 1 && has_values_in_keys)) continue;

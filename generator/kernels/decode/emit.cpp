@@ -83,6 +83,17 @@ std::string minimum_half_of(const Format& f, bool is_planar) {
                  : "0";
 }
 
+// Returns the scale of a group and, in the upper half, its minimum.
+std::string scale_and_minimum_of(const Format& f, const SectionPlan& section, bool is_planar) {
+  const Field *const minimum = f.field(FieldKind::minimum), &scale = *f.field(FieldKind::scale);
+  const std::string half = scale_half_of(f, section, is_planar, false);
+  if (!minimum) return half;
+  if (is_planar && f.scale.group == f.block && f.scale_bytes % 4 == 0 && scale.plane_at % 4 == 0 &&
+      minimum->plane_at == scale.plane_at + 2)
+    return fmt::format("load_staged_u32(block + {})", scale.plane_at);
+  return fmt::format("{} | {} << 16", half, minimum_half_of(f, is_planar));
+}
+
 // Writes where a block that stores a mask has the mask and its two fields of codes.
 void write_mask(Writer& w, const Format& f, bool is_planar) {
   const auto place = [&](const Field& field) { return is_planar ? field.plane_at : field.at; };
@@ -93,11 +104,12 @@ void write_mask(Writer& w, const Format& f, bool is_planar) {
   w.line("  static constexpr int kMaskAt = {};", place(*f.field(FieldKind::mask)));
 }
 
-// Whether scales multiply values and have more exponents than fp16.
+// Whether scales multiply values and lead beyond fp16.
 bool has_wide_value_scales(const Format& f, const SectionPlan& section) {
   const ScaleType type = f.scale.type;
   return section.use == ScaleUse::by_value && f.has_scale() && !f.has_minimum() &&
-         (type == ScaleType::bf16 || type == ScaleType::e8m0 || type == ScaleType::f32);
+         (type == ScaleType::bf16 || type == ScaleType::e8m0 || type == ScaleType::f32 ||
+          (type == ScaleType::f16 && section.factor * section.largest_code() > 1));
 }
 
 const char* pairs_of(const SectionPlan& section) {
@@ -284,6 +296,10 @@ void write_section(Writer& w, const SidePlan& side, std::size_t index, const std
   } else if (section.use != ScaleUse::none) {
     w.line("  KV_DEVICE static float scale(SharedAddress block, [[maybe_unused]] int group) {{\n    return {};\n  }}",
            scale_of(f, section, is_planar, is_residual));
+    if (is_wide && side.has_half_scales)
+      w.line(
+          "  KV_DEVICE static u32 scale_and_minimum(SharedAddress block, [[maybe_unused]] int group) {{ return {}; }}",
+          scale_and_minimum_of(f, section, is_planar));
     if (section.use == ScaleUse::by_group)
       w.line("  KV_DEVICE static u32 scale_half(SharedAddress block, [[maybe_unused]] int group) {{ return {}; }}",
              scale_half_of(f, section, is_planar, is_residual));
@@ -416,6 +432,7 @@ void write_side(Writer& w, const SidePlan& side, const std::string& type, int th
   if (type == "ValueSide") w.line("  static constexpr bool kCodesAreNumbers = {};", flag(side.codes_are_numbers()));
   if (side.is_wide && !side.to_halves) {
     w.line("  static constexpr bool kIsWide = true;");
+    if (side.has_half_scales) w.line("  static constexpr bool kHasHalfScales = true;");
   }
   if (side.format.swizzles_scales) w.line("  static constexpr bool kHasSwizzledScales = true;");
   if (side.by_bulk && !side.in_keys) w.line("  using Ring = BulkRing;");

@@ -215,6 +215,7 @@ struct SidePlan {
   // V: values, or the scales that multiply probabilities, may leave fp16's range (templates/kernels/decode/
   // wide_values.cuh).
   bool is_wide = false;
+  bool has_half_scales = false;  // wide values by stored halves that multiply them, and by minima
   // Whether a value is a number unless its scale is none, or what is looked at beside scales (is_wide).
   bool codes_are_numbers() const;
   std::vector<SectionPlan> sections;

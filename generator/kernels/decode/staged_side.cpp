@@ -91,10 +91,18 @@ bool leaves_halves(const Format& format, const SectionPlan& section) {
   if (section.use == ScaleUse::none || !format.has_scale()) return false;
   const ScaleType type = format.scale.type;
   if (type == ScaleType::f32 || type == ScaleType::bf16 || type == ScaleType::e8m0) return true;
-  // Values of fp16 scales and minima may reach some millions. To look at the scales of each tile costs such formats 4
-  // to 9 % (NOTES.md), so their range ends with that of fp16.
-  const double largest = (type == ScaleType::f16 ? kMostHalf : kMostE4m3) * section.factor;
-  return section.use == ScaleUse::by_group && largest > kMostHalf;
+  const bool is_by_value = section.use == ScaleUse::by_value;
+  const double scale = (type == ScaleType::f16 ? kMostHalf : kMostE4m3) * section.factor,
+               largest = is_by_value ? scale * section.largest_code() : scale;
+  return largest > kMostHalf || (is_by_value && format.has_minimum());
+}
+// Whether the scales of all values are halves as they are stored.
+bool has_half_scales(const SidePlan& side) {
+  return std::all_of(side.sections.begin(), side.sections.end(), [&](const SectionPlan& section) {
+    const Format& format = section.own ? *section.own : side.format;
+    return section.use == ScaleUse::by_value && !section.is_wide() && !section.subtracts_zeros && section.factor == 1 &&
+           format.has_scale() && format.scale.type == ScaleType::f16 && format.field(FieldKind::scale)->rows == 1;
+  });
 }
 
 // Plans how lanes read section `index` of the side's format, and how V's codes are looked up.
@@ -315,6 +323,7 @@ Result<SidePlan> plan_side(const Format& format, int head_dim, bool is_planar, b
     side.is_wide |= !is_key && leaves_halves(section.own ? *section.own : format, section);
   // The scale of a residual is a product of halves and a factor, which a half holds for large rows alone.
   side.is_wide |= !is_key && format.has_residual();
+  side.has_half_scales = side.is_wide && !format.has_residual() && has_half_scales(side);
   side.by_matrices = by_matrices && are_matrices(side);
   place_rows(side, is_key);
   if (format.scale_bytes > 0) {

@@ -86,15 +86,16 @@ KV_DEVICE void scale_columns(u32 (&low)[S::kReadCodes], u32 (&high)[S::kReadCode
                              int slice = TeamWarp<Plan>::value_slice()) {
   using V = typename Plan::V;
   const int row_lane = (lane() >> 2) + slice * 8, row = first + 2 * (lane() & 3);
-  u32 scale[4], minimum[4];
+  const int index = scale_index<S>(read, row_lane);
+  SharedAddress at[4];
   KV_UNROLL
-  for (int i = 0; i < 4; ++i) {
-    const SharedAddress at = scales_of<V, S>(stage, misalignment[i], row + (i & 1) + 8 * (i >> 1), group, row_lane);
-    const int index = scale_index<S>(read, row_lane);
-    scales.template of_value<S>(at, index, scale[i], minimum[i]);
-  }
-  scale_pairs(low, scale[0] | scale[1] << 16, minimum[0] | minimum[1] << 16);
-  scale_pairs(high, scale[2] | scale[3] << 16, minimum[2] | minimum[3] << 16);
+  for (int i = 0; i < 4; ++i)
+    at[i] = scales_of<V, S>(stage, misalignment[i], row + (i & 1) + 8 * (i >> 1), group, row_lane);
+  u32 scale[2], minimum[2];
+  KV_UNROLL
+  for (int i = 0; i < 2; ++i) scales.template of_values<S>(at[2 * i], at[2 * i + 1], index, scale[i], minimum[i]);
+  scale_pairs(low, scale[0], minimum[0]);
+  scale_pairs(high, scale[1], minimum[1]);
 }
 
 // 1 / |C| of the lane's four tokens of a subtile, for formats that store the Euclidean length of a row: |C| is the
@@ -158,10 +159,12 @@ struct ValueScales {
   KV_DEVICE u32 relative(int group, int sub, int high) const {
     return mul_f16x2(words[S::kFirstScaled + group][sub][high], inverse);
   }
-  // Scale and minimum, as halves, that multiply a value and are added to it.
+  // Scales and minima, as halves, of values of two tokens: they multiply a value and are added to it. a, b: the scales
+  // of their blocks.
   template <class S>
-  KV_DEVICE void of_value(SharedAddress block, int index, u32& scale, u32& minimum) const {
-    scale = f16_from_f32(S::scale(block, index)), minimum = S::minimum_half(block, index);
+  KV_DEVICE void of_values(SharedAddress a, SharedAddress b, int index, u32& scales, u32& minima) const {
+    scales = pack_f16x2(S::scale(a, index), S::scale(b, index));
+    minima = S::minimum_half(a, index) | S::minimum_half(b, index) << 16;
   }
   // For a look at values that are not multiplied (kernels/decode/hidden_values.cuh).
   KV_DEVICE static ValueScales of_all() { return {}; }

@@ -2,6 +2,9 @@
 // large and small by turns, so the power of two that is taken out changes inside a sequence. Steps of the powers of K
 // are broken one by one and must be noticed.
 // SPDX-License-Identifier: MIT
+#include <algorithm>
+#include <cmath>
+
 #include "tests/differential/harness.hpp"
 
 namespace kvjit::test {
@@ -48,6 +51,64 @@ TEST_CASE("V beyond the range of fp16, teams of warps") {
   check_cases({{{"kv4", "f32", 64, 8, 3}, 1e24f}}, "sm_80");
 }
 
+// Rows are above 0, where a minimum and the first value of a rotated row reach furthest: up to `largest` in every third
+// token, and far below in the others.
+std::vector<float> raised(const Judge& judge, int side, float largest) {
+  std::vector<float> all = judge.cache(side).x;
+  const auto dim = std::size_t(judge.problem().head_dim);
+  for (std::size_t row = 0; row < all.size() / dim; ++row) {
+    const auto x = std::span(all).subspan(row * dim, dim);
+    float most = 0;
+    for (float& v : x) most = std::max(most, v = std::abs(v));
+    for (float& v : x) v *= (row % 3 == 2 ? largest : 30.f) / most;
+  }
+  return all;
+}
+
+// The largest value whose stored scales are finite.
+std::vector<WideCase> half_cases() {
+  return {{{"f16", "q4_1"}, 4e5f},
+          {{"kv4", "ninfer_v4_g32", 128, 4, 1, Layout::rows}, 1e5f},
+          {{"f16", "vllm_v4"}, 4e5f},
+          {{"q8_0", "q5_1", 64, 4, 1, Layout::rows}, 8e5f},
+          {{"kv4", "q4_1", 128, 8, 3}, 4e5f},
+          {{"kv4", "vllm_v4", 128, 8, 3, Layout::rows}, 4e5f}};
+}
+
+TEST_CASE("V of fp16 scales that reach beyond the range of fp16") {
+  const auto context = open_context(DeviceKind::cpu);
+  for (const char* arch : {"sm_75", "sm_90a"}) {
+    std::vector<Planned> all;
+    for (const WideCase& one : half_cases()) all.push_back(planned(registry(), one.test, arch));
+    warm_up(context, all, kCompileThreads);
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      INFO(std::string(arch));
+      Judge judge(context, all[i], int(kLengths.size()));
+      judge.set_cache(1, raised(judge, 1, half_cases()[i].largest));
+      for (const int blocks : {1, 5}) judge.check({0, kLengths, blocks, false});
+    }
+  }
+}
+TEST_CASE("V of fp16 scales that reach beyond the range of fp16: broken steps are noticed") {
+  const auto context = open_context(DeviceKind::cpu);
+  const char* const wide = "kernels/decode/rare/wide_values.cuh";
+  struct Mutation {
+    const char *file, *text, *broken;
+    std::size_t test = 0;  // of half_cases()
+  };
+  for (const Mutation& mutation :
+       {Mutation{wide, "mul_f16x2(permute(of_a, of_b, 0x5410), power)", "permute(of_a, of_b, 0x5410)"},
+        {wide, "f32_from_f16(pair & 0xffffu) * S::kLargest + ", "", 1},
+        {wide, "f32_from_f16(pair & 0xffffu) * S::kLargest + ", "", 4},
+        {wide, "mul_f16x2(permute(of_a, of_b, 0x7632), power)", "permute(of_a, of_b, 0x7632)", 5}}) {
+    const WideCase one = half_cases()[mutation.test];
+    const Registry broken = changed_registry(mutation.file, mutation.text, mutation.broken);
+    Judge judge(context, planned(broken, one.test, "sm_90a"), int(kLengths.size()));
+    judge.set_cache(1, raised(judge, 1, one.largest));
+    CHECK_MESSAGE(judge.is_wrong({0, kLengths, 5, false}), std::string(mutation.text));
+  }
+}
+
 // K is multiplied by `factor`, every third token by a thousandth of it, and Q is divided by it.
 void widen_keys(Judge& judge, float factor) {
   std::vector<float> k = judge.cache(0).x, q = judge.queries();
@@ -81,6 +142,20 @@ TEST_CASE("K beyond the range of fp16") {
         widen_keys(judge, factor);
         for (const int blocks : {1, 5}) judge.check({0, kLengths, blocks, false});
       }
+  }
+}
+TEST_CASE("K of fp16 scales that reach beyond the range of fp16") {
+  const auto context = open_context(DeviceKind::cpu);
+  Case test{"ninfer_v4_g32", "f16"};
+  test.q_type = Element::f32;
+  for (const char* arch : {"sm_75", "sm_90a"}) {
+    INFO(std::string(arch));
+    Judge judge(context, planned(registry(), test, arch), int(kLengths.size()));
+    judge.set_cache(0, raised(judge, 0, 1e5f));
+    std::vector<float> q = judge.queries();
+    for (float& x : q) x /= 1e5f;
+    judge.set_queries(std::move(q));
+    for (const int blocks : {1, 5}) judge.check({0, kLengths, blocks, false});
   }
 }
 TEST_CASE("K beyond the range of fp16: broken powers of two are noticed") {

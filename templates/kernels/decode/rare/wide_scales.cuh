@@ -1,5 +1,5 @@
-// Scores of keys whose scales have more exponents than fp16 and multiply values (E8M0, bf16 and f32 scales of a part of
-// a block): the scales of a token's lane reads are divided by the power of two of the largest one, and the sums of
+// Scores of keys whose scales multiply values and lead beyond fp16 (E8M0, bf16, f32 and fp16 scales of a part of a
+// block): the scales of a token's lane reads are divided by the power of two of the largest one, and the sums of
 // products are multiplied by it, in fp32. A scale far below the largest of its token loses bits as a small value would.
 // SPDX-License-Identifier: MIT
 #pragma once

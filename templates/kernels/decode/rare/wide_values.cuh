@@ -4,6 +4,8 @@
 //   O = 2^log2 x sum P (V / 2^log2)               scales of values, minima and elements, each divided in fp32
 //   O = 2^log2 x sum (P x scale / 2^log2) V       scales that multiply probabilities
 //
+// Stored halves that multiply values are divided in fp16, and only where values are beyond 2^15: log2 begins with 0.
+//
 // 2^log2 follows the largest number that the warp, or its team, has met, and is raised with it. So a value counts to
 // 2^-39 of the largest one. Sums of probabilities times V are fp32: the range ends at 2^96.
 // SPDX-License-Identifier: MIT
@@ -50,13 +52,20 @@ struct WideF32Read {
   }
 };
 
+// Whether values have minima.
+template <class S>
+constexpr bool kHasMinima = S::kRange == Range::kValueScales && !requires {
+  S::kHasWideScales;
+};
+
 template <class Plan>
 requires IsWide<typename Plan::V>
 struct ValueScales<Plan> {
   using V = typename Plan::V;
-  static constexpr int kLeast = -126, kMost = 126;
+  static constexpr bool kHasHalfScales = requires { V::kHasHalfScales; };
+  static constexpr int kLeast = kHasHalfScales ? 0 : -126, kMost = 126;
   int log2 = kLeast;
-  float inverse = 0x1p126f;  // 2^-log2
+  float inverse = kHasHalfScales ? 1.f : 0x1p126f;  // 2^-log2
 
   // Looks for the largest of the lane's numbers of kSubtiles x 16 tokens.
   KV_DEVICE void load(SharedAddress stage, int first, const u32 (&misalignment)[Plan::kSubtiles][4], Table) {
@@ -99,12 +108,17 @@ struct ValueScales<Plan> {
     return pack_f16x2(scale[0], scale[1]);
   }
   template <class S>
-  KV_DEVICE void of_value(SharedAddress block, int index, u32& scale, u32& minimum) const {
-    if constexpr (S::kRange == Range::kValueScales) {
-      scale = f16_from_f32(S::scale(block, index) * inverse),
-      minimum = f16_from_f32(S::minimum(block, index) * inverse);
+  KV_DEVICE void of_values(SharedAddress a, SharedAddress b, int index, u32& scales, u32& minima) const {
+    if constexpr (kHasHalfScales) {
+      const u32 of_a = S::scale_and_minimum(a, index), of_b = S::scale_and_minimum(b, index),
+                power = pack_f16x2(inverse, inverse);
+      scales = mul_f16x2(permute(of_a, of_b, 0x5410), power), minima = mul_f16x2(permute(of_a, of_b, 0x7632), power);
+    } else if constexpr (S::kRange == Range::kValueScales) {
+      scales = pack_f16x2(S::scale(a, index) * inverse, S::scale(b, index) * inverse);
+      minima = kHasMinima<S> ? pack_f16x2(S::minimum(a, index) * inverse, S::minimum(b, index) * inverse) : 0;
     } else {
-      scale = f16_from_f32(S::scale(block, index)), minimum = S::minimum_half(block, index);
+      scales = pack_f16x2(S::scale(a, index), S::scale(b, index));
+      minima = S::minimum_half(a, index) | S::minimum_half(b, index) << 16;
     }
   }
   KV_DEVICE static ValueScales of_all() {
@@ -174,12 +188,17 @@ struct ValueScales<Plan> {
   }
   template <class S, bool kSkipsNoNumbers>
   KV_DEVICE static u32 largest_scale(SharedAddress stage, int first, const u32 (&misalignment)[Plan::kSubtiles][4]) {
-    constexpr bool kIsOfValues = S::kRange == Range::kValueScales, kHasMinima = kIsOfValues && !requires {
-      S::kHasWideScales;
-    };
+    if constexpr (kHasHalfScales && !kSkipsNoNumbers) {
+      u32 pair = 0;  // the largest scale and, in the upper half, the largest minimum: together a bound of values
+      for_each_scale<S>(stage, first, misalignment,
+                        [&](SharedAddress at, int i) { pair = larger_f16x2(pair, S::scale_and_minimum(at, i)); });
+      return bits_of((f32_from_f16(pair & 0xffffu) * S::kLargest + f32_from_f16(pair >> 16)) * (1.f / kMostValue)) &
+             0x7fffffffu;
+    }
+    constexpr bool kIsOfValues = S::kRange == Range::kValueScales;
     u32 most = 0;
     for_each_scale<S>(stage, first, misalignment, [&](SharedAddress at, [[maybe_unused]] int i) {
-      if constexpr (kHasMinima)
+      if constexpr (kHasMinima<S>)
         most = larger_magnitude<kSkipsNoNumbers>(
             most, (absolute(S::scale(at, i)) * S::kLargest + absolute(S::minimum(at, i))) * (1.f / kMostValue));
       else if constexpr (kIsOfValues)
@@ -188,7 +207,8 @@ struct ValueScales<Plan> {
         most = larger_magnitude<kSkipsNoNumbers>(most, group_scale<S>(at));
     });
     // The value of the largest scale is the largest one.
-    if constexpr (kIsOfValues && !kHasMinima) most = bits_of(float_of(most) * (S::kLargest / kMostValue)) & 0x7fffffffu;
+    if constexpr (kIsOfValues && !kHasMinima<S>)
+      most = bits_of(float_of(most) * (S::kLargest / kMostValue)) & 0x7fffffffu;
     return most;
   }
 
