@@ -130,11 +130,11 @@ Result<int> verify_fuzz(const Cli& cli, const SweepArgs& args) {
   std::string text = lines.empty() ? "" : table_text({"", "spec", "error", ""}, lines) + "\n";
   text += table_text({"with", "specs", "passed", "refused", "failed", "worst error"}, rows);
   for (const auto& [name, count] : by_class) text += fmt::format("{} fail by {} inputs\n", count, name);
-  text += fmt::format(
-      "{} random specs from seed {} on in {:.0f} s on {}; refused: by the rules that say so; {} passed above the "
-      "limit: "
-      "long keys, whose rounding explains it. `--fuzz 1 --seed S` repeats one.\n",
-      done, args.seed, seconds, shown_device(*context), by_rounding);
+  text += fmt::format("{} random specs from seed {} on in {:.0f} s on {}. `--fuzz 1 --seed S` repeats one.\n", done,
+                      args.seed, seconds, shown_device(*context));
+  if (total.of[1] > 0) text += fmt::format("{} refused by the rules that forbid them\n", total.of[1]);
+  if (by_rounding > 0)
+    text += fmt::format("{} passed above the limit: long keys, whose rounding explains it\n", by_rounding);
   cli.print({{"device", shown_device(*context)},
              {"specs", total.specs},
              {"passed", total.of[0]},
