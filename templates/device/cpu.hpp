@@ -195,6 +195,7 @@ inline int round_to_int(float a) {  // NaN gives 0, and what is beyond 32 bits t
   return a >= 0x1p31f ? 0x7fffffff : a < -0x1p31f ? -0x7fffffff - 1 : int(__builtin_rintf(a));
 }
 inline float larger(float a, float b) { return __builtin_fmaxf(a, b); }
+inline u32 larger(u32 a, u32 b) { return a > b ? a : b; }
 inline float smaller(float a, float b) { return __builtin_fminf(a, b); }
 inline int count_bits(u32 a) { return __builtin_popcount(a); }
 inline float exp2_fast(float x) { return flushed(__builtin_exp2f(x)); }

@@ -110,6 +110,7 @@ KV_DEVICE float rsqrt_fast(float a) {
 }
 KV_DEVICE int round_to_int(float a) { return __float2int_rn(a); }
 KV_DEVICE float larger(float a, float b) { return fmaxf(a, b); }  // of a number and a NaN, the number
+KV_DEVICE u32 larger(u32 a, u32 b) { return a > b ? a : b; }
 KV_DEVICE float smaller(float a, float b) { return fminf(a, b); }
 KV_DEVICE int count_bits(u32 a) { return __popc(a); }
 KV_DEVICE u32 bits_of(float a) { return __float_as_uint(a); }

@@ -128,11 +128,10 @@ class QueryRows {
         x_[i][e] = e < kPerLane ? x[e] : second[e - kPerLane];
       else
         x_[i][e] = x[e];
-      largest = larger_bits(largest, bits_of(absolute(x_[i][e])));
+      largest = larger(largest, bits_of(absolute(x_[i][e])));
     }
     return Plan::kScalesQueries ? largest_of_warp(largest) : largest;
   }
-  KV_DEVICE static u32 larger_bits(u32 a, u32 b) { return a > b ? a : b; }
 
   // The unit of a row with this largest magnitude.
   KV_DEVICE static float unit_of(u32 largest) {

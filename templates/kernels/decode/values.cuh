@@ -28,8 +28,6 @@ concept IsWide = requires {
 template <class Plan>
 struct ValueScales;
 
-KV_DEVICE u32 larger_bits(u32 a, u32 b) { return a > b ? a : b; }
-
 // The scale of a group, which multiplies probabilities. Where codes count from a zero point, scale() is that of values.
 template <class S>
 KV_DEVICE float group_scale(SharedAddress block) {
@@ -37,6 +35,14 @@ KV_DEVICE float group_scale(SharedAddress block) {
     return S::group_scale(block);
   else
     return S::scale(block, 0);
+}
+
+// Scales and minima, as halves, of values of two tokens: they multiply a value and are added to it. a, b: the scales
+// of their blocks.
+template <class S>
+KV_DEVICE void scales_of_values(SharedAddress a, SharedAddress b, int index, u32& scales, u32& minima) {
+  scales = pack_f16x2(S::scale(a, index), S::scale(b, index));
+  minima = S::minimum_half(a, index) | S::minimum_half(b, index) << 16;
 }
 
 // Unpacks one lane read of each of the lane's four tokens. low: half2 of tokens first + 2c and first + 2c + 1; high:
@@ -159,12 +165,9 @@ struct ValueScales {
   KV_DEVICE u32 relative(int group, int sub, int high) const {
     return mul_f16x2(words[S::kFirstScaled + group][sub][high], inverse);
   }
-  // Scales and minima, as halves, of values of two tokens: they multiply a value and are added to it. a, b: the scales
-  // of their blocks.
   template <class S>
   KV_DEVICE void of_values(SharedAddress a, SharedAddress b, int index, u32& scales, u32& minima) const {
-    scales = pack_f16x2(S::scale(a, index), S::scale(b, index));
-    minima = S::minimum_half(a, index) | S::minimum_half(b, index) << 16;
+    scales_of_values<S>(a, b, index, scales, minima);
   }
   // For a look at values that are not multiplied (kernels/decode/hidden_values.cuh).
   KV_DEVICE static ValueScales of_all() { return {}; }

@@ -108,7 +108,7 @@ KV_DEVICE u32 largest_of_team(u32 most) {
   sync_team<Plan::kTeam>();  // the largest of every warp of the team are stored
   KV_NO_UNROLL
   for (int member = 0; member < Plan::kTeam; ++member)
-    most = larger_bits(most, load_shared_u32(at + (warp() / Plan::kTeam * Plan::kTeam + member) * 4));
+    most = larger(most, load_shared_u32(at + (warp() / Plan::kTeam * Plan::kTeam + member) * 4));
   return most;
 }
 
@@ -148,7 +148,7 @@ struct TokenScales {
   // The largest magnitude among the scales of the whole team, as the bits of a half. Has a team barrier.
   KV_DEVICE u32 largest() const {
     const u32 two = largest_of_two() & 0x7fff7fffu;
-    return largest_of_team<Plan>(larger_bits(two & 0xffffu, two >> 16));
+    return largest_of_team<Plan>(larger(two & 0xffffu, two >> 16));
   }
   // Multiplies probabilities by the scales.
   KV_DEVICE void apply(u32 (&p)[Plan::kSubtiles][Plan::kColumnBlocks][2], const ValueScales<Plan>& reference) const {

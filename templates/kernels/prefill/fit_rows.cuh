@@ -15,7 +15,6 @@ struct RowFit {
   static constexpr int kReads = S::kGroups * S::kReads;
   static constexpr bool kHasScales = S::kScalesValues || S::kScalesGroups || S::kRenormalises;
 
-  KV_DEVICE static u32 larger_bits(u32 a, u32 b) { return a > b ? a : b; }
   // The largest of the lane's scales as halves, of its bfloats, or of its float32 scale's upper half.
   KV_DEVICE static u32 most(const Reads& reads) {
     if constexpr (!kHasScales) {
@@ -25,13 +24,13 @@ struct RowFit {
         KV_UNROLL
         for (int w = 0; w < S::kReadWords; ++w) pairs = larger_f16x2(pairs, reads.codes[i][w]);
       }
-      return larger_bits(pairs >> 16, pairs & 0xffffu);
+      return larger(pairs >> 16, pairs & 0xffffu);
     } else if constexpr (S::kRenormalises) {
       return reads.scale[0] >> 16 & 0x7fffu;
     } else {
       u32 scale = 0;
       KV_UNROLL
-      for (int i = 0; i < kReads; ++i) scale = larger_bits(scale, reads.scale[i] & 0x7fffu);
+      for (int i = 0; i < kReads; ++i) scale = larger(scale, reads.scale[i] & 0x7fffu);
       return scale;
     }
   }

@@ -172,7 +172,7 @@ TEST_CASE("K beyond the range of fp16: broken powers of two are noticed") {
         {keys, "(row / 8 + i) * 8 * K::kPitch", "row / 8 * 8 * K::kPitch"},
         {powers, "both = larger_u16x2(both, shfl_xor(both, mask));", ";"},
         {powers, "both >> 16 << 23", "both << 23"},
-        {keys, "if constexpr (!kIsF32) largest[i] = larger_bits(largest[i], w[j] << 16 & 0x7fffffffu);", ""},
+        {keys, "if constexpr (!kIsF32) largest[i] = larger(largest[i], w[j] << 16 & 0x7fffffffu);", ""},
         {keys, "word = bits_of(float_of(word) * down);", ";", 2}}) {
     const Registry broken = changed_registry(mutation.file, mutation.text, mutation.broken);
     Judge judge(context, planned(broken, key_cases()[mutation.test], "sm_75"), int(kLengths.size()));

@@ -29,8 +29,8 @@ struct TokenPowers<Plan, S> : PowersOfRows<kElementLift> {
                       lane() & 3, w);
         KV_UNROLL
         for (int j = 0; j < S::kReadWords; ++j) {
-          largest[i] = larger_bits(largest[i], w[j] & 0x7fffffffu);
-          if constexpr (!kIsF32) largest[i] = larger_bits(largest[i], w[j] << 16 & 0x7fffffffu);
+          largest[i] = larger(largest[i], w[j] & 0x7fffffffu);
+          if constexpr (!kIsF32) largest[i] = larger(largest[i], w[j] << 16 & 0x7fffffffu);
         }
       }
     }

@@ -23,7 +23,7 @@ struct TokenPowers<Plan, S> : PowersOfRows<kScaleLift> {
           scales_of<typename Plan::K, S>(stage, misalignment[i], row + 8 * i, group, lane() & 3);
       KV_UNROLL
       for (int read = 0; read < S::kReads; ++read)
-        largest[i] = larger_bits(largest[i], bits_of(absolute(S::scale(scales, scale_index<S>(read, lane() & 3)))));
+        largest[i] = larger(largest[i], bits_of(absolute(S::scale(scales, scale_index<S>(read, lane() & 3)))));
     }
     this->set(largest);
   }

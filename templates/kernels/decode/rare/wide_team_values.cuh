@@ -41,14 +41,14 @@ struct TokenScales<Plan> {
       float& scale = scales[i / 2][i % 2];
       if (i / 2 == sub && !(tokens[i % 2] >> (lane() & ~3) & 0xfu)) scale = 0.f;
       const u32 bits = bits_of(scale) & 0x7fffffffu;
-      most = bits < kInfinity ? larger_bits(most, bits) : most;
+      most = bits < kInfinity ? larger(most, bits) : most;
     }
   }
   KV_DEVICE bool are_numbers() const {
     u32 largest = 0;
     KV_UNROLL
     for (int i = 0; i < Plan::kSubtiles * 2; ++i)
-      largest = larger_bits(largest, bits_of(scales[i / 2][i % 2]) & 0x7fffffffu);
+      largest = larger(largest, bits_of(scales[i / 2][i % 2]) & 0x7fffffffu);
     return largest < kInfinity;
   }
   KV_DEVICE void no_numbers(int sub, u32 (&tokens)[2]) const {

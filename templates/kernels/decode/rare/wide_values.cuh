@@ -117,8 +117,7 @@ struct ValueScales<Plan> {
       scales = pack_f16x2(S::scale(a, index) * inverse, S::scale(b, index) * inverse);
       minima = kHasMinima<S> ? pack_f16x2(S::minimum(a, index) * inverse, S::minimum(b, index) * inverse) : 0;
     } else {
-      scales = pack_f16x2(S::scale(a, index), S::scale(b, index));
-      minima = S::minimum_half(a, index) | S::minimum_half(b, index) << 16;
+      scales_of_values<S>(a, b, index, scales, minima);
     }
   }
   KV_DEVICE static ValueScales of_all() {
@@ -141,7 +140,7 @@ struct ValueScales<Plan> {
         of_section = largest_element<S, kSkipsNoNumbers, kSlices>(stage, first, misalignment, slice);
       else
         of_section = largest_scale<S, kSkipsNoNumbers>(stage, first, misalignment);
-      most = larger_bits(most, of_section);
+      most = larger(most, of_section);
     });
     return most;
   }
@@ -155,7 +154,7 @@ struct ValueScales<Plan> {
   template <bool kSkipsNoNumbers>
   KV_DEVICE static u32 larger_magnitude(u32 most, float x) {
     const u32 bits = bits_of(x) & 0x7fffffffu;
-    return kSkipsNoNumbers && bits >= kInfinity ? most : larger_bits(most, bits);
+    return kSkipsNoNumbers && bits >= kInfinity ? most : larger(most, bits);
   }
   // Calls take(scales of a block, number of the scale) for the lane's share of the scales of kSubtiles x 16 tokens.
   template <class S, class Take>
@@ -231,13 +230,13 @@ struct ValueScales<Plan> {
         for (int j = 0; j < S::kReadWords; ++j) {
           if constexpr (kSkipsNoNumbers) w[j] &= numbers<kIsF32>(w[j]);
           if constexpr (kIsF32)
-            most = larger_bits(most, w[j] & 0x7fffffffu);
+            most = larger(most, w[j] & 0x7fffffffu);
           else
             most = larger_bf16x2(most, w[j]);
         }
       }
     }
-    if constexpr (!kIsF32) most = larger_bits(most << 16 & 0x7fff0000u, most & 0x7fff0000u);
+    if constexpr (!kIsF32) most = larger(most << 16 & 0x7fff0000u, most & 0x7fff0000u);
     return bits_of(float_of(most) * (1.f / kMostValue)) & 0x7fffffffu;
   }
   // A mask of the word, or of the halves of a word, if it is a finite number in f32, or bf16.
