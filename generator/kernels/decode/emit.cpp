@@ -9,6 +9,7 @@
 #include "args/features.cuh"
 #include "args/page_table.cuh"
 #include "args/varlen.cuh"
+#include "generator/base/minifloat.hpp"
 
 namespace kvjit {
 
@@ -83,15 +84,45 @@ std::string minimum_half_of(const Format& f, bool is_planar) {
                  : "0";
 }
 
-// Returns the scale of a group and, in the upper half, its minimum.
-std::string scale_and_minimum_of(const Format& f, const SectionPlan& section, bool is_planar) {
+// Whether the stored scale of a block and its minimum are one word.
+bool has_word_of_scale(const Format& f, bool is_planar) {
+  const Field *const minimum = f.field(FieldKind::minimum), *const scale = f.field(FieldKind::scale);
+  return is_planar && minimum && f.scale.group == f.block && f.scale_bytes == 4 && scale->plane_at == 0 &&
+         minimum->plane_at == 2;
+}
+// Writes how the scale of a group and, in the upper half, its minimum are loaded and stored.
+void write_scale_and_minimum(Writer& w, const Format& f, bool is_planar) {
   const Field *const minimum = f.field(FieldKind::minimum), &scale = *f.field(FieldKind::scale);
-  const std::string half = scale_half_of(f, section, is_planar, false);
-  if (!minimum) return half;
-  if (is_planar && f.scale.group == f.block && f.scale_bytes % 4 == 0 && scale.plane_at % 4 == 0 &&
-      minimum->plane_at == scale.plane_at + 2)
-    return fmt::format("load_staged_u32(block + {})", scale.plane_at);
-  return fmt::format("{} | {} << 16", half, minimum_half_of(f, is_planar));
+  const auto place = [&](const Field& field) { return is_planar ? field.plane_at : field.at; };
+  std::string load = fmt::format("load_staged_u16(block + {} + group * 2)", place(scale)),
+              store = fmt::format("store_shared_u16(block + {} + group * 2, both)", place(scale));
+  if (has_word_of_scale(f, is_planar)) {
+    load = "load_staged_u32(block)", store = "store_shared_u32(block, both)";
+  } else if (minimum) {
+    load += fmt::format(" | {} << 16", minimum_half_of(f, is_planar));
+    store += fmt::format(", store_shared_u16(block + {} + group * 2, both >> 16)", place(*minimum));
+  }
+  w.line("  KV_DEVICE static u32 scale_and_minimum(SharedAddress block, [[maybe_unused]] int group) {{ return {}; }}",
+         load);
+  w.line(
+      "  KV_DEVICE static void store_scale_and_minimum(SharedAddress block, [[maybe_unused]] int group, u32 both) {{\n"
+      "    {};\n  }}",
+      store);
+}
+// Writes which scales and minima leave values in fp16's range, as a pair of halves; and whether the scales of a tile
+// are words of a scale and a minimum, or of two scales.
+void write_most_scales(Writer& w, const SidePlan& side) {
+  const Format& f = side.format;
+  double largest = 0;
+  for (const SectionPlan& section : side.sections) largest = std::max(largest, section.largest_code());
+  constexpr double kMostHalf = 65504, kMostMinimum = 32768;
+  const double most = std::exp2(std::floor(std::log2((kMostHalf - kMostMinimum) / largest)));
+  w.line("  static constexpr u32 kMostScales = {:#x} | {:#x}u << 16;", f16_from_float(float(most)),
+         f16_from_float(float(f.has_minimum() ? kMostMinimum : most)));
+  const bool are_words = f.has_minimum() ? has_word_of_scale(f, side.is_planar)
+                                         : side.is_planar && f.scale_bytes == f.block / f.scale.group * 2;
+  w.line("  static constexpr bool kHasMinima = {}, kScalesAreWords = {};", flag(f.has_minimum()),
+         flag(are_words && !f.has_segments()));
 }
 
 // Writes where a block that stores a mask has the mask and its two fields of codes.
@@ -296,10 +327,7 @@ void write_section(Writer& w, const SidePlan& side, std::size_t index, const std
   } else if (section.use != ScaleUse::none) {
     w.line("  KV_DEVICE static float scale(SharedAddress block, [[maybe_unused]] int group) {{\n    return {};\n  }}",
            scale_of(f, section, is_planar, is_residual));
-    if (is_wide && side.has_half_scales)
-      w.line(
-          "  KV_DEVICE static u32 scale_and_minimum(SharedAddress block, [[maybe_unused]] int group) {{ return {}; }}",
-          scale_and_minimum_of(f, section, is_planar));
+    if (side.has_half_scales && !side.to_halves) write_scale_and_minimum(w, f, is_planar);
     if (section.use == ScaleUse::by_group)
       w.line("  KV_DEVICE static u32 scale_half(SharedAddress block, [[maybe_unused]] int group) {{ return {}; }}",
              scale_half_of(f, section, is_planar, is_residual));
@@ -323,7 +351,7 @@ void write_section(Writer& w, const SidePlan& side, std::size_t index, const std
       w.line("  KV_DEVICE static float minimum(SharedAddress block, int group) {{ return {}; }}",
              f.has_zero_point() ? zero_value_of(f, is_planar) : fmt::format("f32_from_f16({})", half));
   }
-  if (is_wide) {
+  if (is_wide && !side.has_half_scales) {
     const bool is_of_values = section.use == ScaleUse::by_value || is_bare;
     w.line("  static constexpr Range kRange = Range::{};", section.is_wide() ? "kElements"
                                                            : is_of_values    ? "kValueScales"
@@ -342,7 +370,8 @@ void write_section(Writer& w, const SidePlan& side, std::size_t index, const std
          !has_rests           ? 0
          : section.as_bfloats ? 2
                               : 1);
-  if (has_wide_value_scales(f, section)) w.line("  static constexpr bool kHasWideScales = true;");
+  if (has_wide_value_scales(f, section) && !side.has_half_scales)
+    w.line("  static constexpr bool kHasWideScales = true;");
   if (section.divides_elements) w.line("  static constexpr bool kDividesElements = true;");
   if (side.to_halves) write_permutes(w, section.permutes);
   if (section.is_masked) {
@@ -383,7 +412,8 @@ void overload_fragments(Writer& w, const SidePlan& k, const SidePlan& v) {
 }
 
 void side_fragments(Writer& w, const SidePlan& side) {
-  if (side.is_wide && !side.to_halves) w.fragment("kernels/decode/rare/wide_values.cuh");
+  if (side.is_wide && !side.to_halves)
+    w.fragment(side.has_half_scales ? "kernels/decode/rare/half_scales.cuh" : "kernels/decode/rare/wide_values.cuh");
   if (side.format.swizzles_scales) w.fragment("kernels/decode/rare/swizzled_scales.cuh");
   for (const SectionPlan& section : side.sections) {
     if (section.codes.is_trellis() || section.codes.is_bias15() || section.subtracts_zeros)
@@ -430,10 +460,8 @@ void write_side(Writer& w, const SidePlan& side, const std::string& type, int th
          side.scale_row_bytes, side.scales_at, side.scale_pitch, side.stage_bytes);
   if (side.in_keys) w.line("  static constexpr bool kIsInKeys = true;");
   if (type == "ValueSide") w.line("  static constexpr bool kCodesAreNumbers = {};", flag(side.codes_are_numbers()));
-  if (side.is_wide && !side.to_halves) {
-    w.line("  static constexpr bool kIsWide = true;");
-    if (side.has_half_scales) w.line("  static constexpr bool kHasHalfScales = true;");
-  }
+  if (side.is_wide && !side.to_halves) w.line("  static constexpr bool kIsWide = true;");
+  if (side.has_half_scales && !side.to_halves) write_most_scales(w, side);
   if (side.format.swizzles_scales) w.line("  static constexpr bool kHasSwizzledScales = true;");
   if (side.by_bulk && !side.in_keys) w.line("  using Ring = BulkRing;");
   if (side.is_record) w.line("  static constexpr bool kIsRecord = true, kKeepsSectors = {};", flag(side.keeps_sectors));
@@ -515,8 +543,12 @@ Source emit_decode(const DecodePlan& plan, const Registry& registry) {
   if (is_paged && plan.append) w.fragment("formats/stored_pages.cuh");
   const std::string plan_type = attention_plan(w, plan.k.format, plan.v.format, "kernels/decode/rare/head_scales.cuh");
   w.check_first(plan.checks);
-  side_fragments(w, plan.k), side_fragments(w, plan.v);
-  if (std::any_of(plan.k.sections.begin(), plan.k.sections.end(), [&](const SectionPlan& section) {
+  SidePlan k = plan.k;
+  k.has_half_scales &= !plan.v.in_keys;  // V in K's rows needs the stored scales of K
+  side_fragments(w, k), side_fragments(w, plan.v);
+  if (k.has_half_scales) w.fragment("kernels/decode/rare/half_key_scales.cuh");
+  if (!k.has_half_scales &&
+      std::any_of(plan.k.sections.begin(), plan.k.sections.end(), [&](const SectionPlan& section) {
         return has_wide_value_scales(section.own ? *section.own : plan.k.format, section);
       }))
     w.fragment("kernels/decode/rare/wide_scales.cuh");
@@ -531,7 +563,7 @@ Source emit_decode(const DecodePlan& plan, const Registry& registry) {
     w.line("  static constexpr int kBarriersAt = {}, kRequestsAt = {};\n}};", plan.barriers_at,
            plan.barriers_at + plan.warps * plan.stages * 16);
   }
-  write_side(w, plan.k, "KeySide", plan.threads(), k_paging);
+  write_side(w, k, "KeySide", plan.threads(), k_paging);
   write_side(w, plan.v, "ValueSide", plan.threads(), plan.v.in_keys ? Paging{} : v_paging);
   const auto number = [](int v) { return std::to_string(v); };
   w.line("// Where each dimension of Q goes in the fragments of row 0; and the dimension of each row of O.");

@@ -212,10 +212,10 @@ struct SidePlan {
   int stage_bytes = 0;                     // bytes of this side in a stage
   int table_stride = 4, table_copies = 1;  // bytes from entry to entry of a table, and copies of each entry
   double unit = 1;  // of the first section's unpacked numbers; multiplied into the softmax scale (K) or the output (V)
-  // V: values, or the scales that multiply probabilities, may leave fp16's range (templates/kernels/decode/
-  // wide_values.cuh).
+  // V: values, or the scales that multiply probabilities, may leave fp16's range (templates/kernels/decode/rare/
+  // wide_values.cuh, half_scales.cuh).
   bool is_wide = false;
-  bool has_half_scales = false;  // wide values by stored halves that multiply them, and by minima
+  bool has_half_scales = false;  // values may leave it by stored halves that multiply them, and by minima; K, too
   // Whether a value is a number unless its scale is none, or what is looked at beside scales (is_wide).
   bool codes_are_numbers() const;
   std::vector<SectionPlan> sections;

@@ -84,7 +84,7 @@ bool has_wide_scales(const Format& format) {
                                         [&](const Segment& segment) { return is_wide(segment.format); });
 }
 
-// Whether the values of a section of V, or its scales if these multiply probabilities, may leave fp16's range.
+// Whether the values of a section, or its scales if these multiply probabilities, may leave fp16's range.
 bool leaves_halves(const Format& format, const SectionPlan& section) {
   constexpr double kMostHalf = 65504, kMostE4m3 = 448;
   if (section.is_wide()) return true;
@@ -319,11 +319,12 @@ Result<SidePlan> plan_side(const Format& format, int head_dim, bool is_planar, b
     for (SectionPlan& section : side.sections) section.factor *= kWideScales;
     side.unit /= kWideScales;
   }
-  for (const SectionPlan& section : side.sections)
-    side.is_wide |= !is_key && leaves_halves(section.own ? *section.own : format, section);
+  const bool leaves = std::any_of(side.sections.begin(), side.sections.end(), [&](const SectionPlan& section) {
+    return leaves_halves(section.own ? *section.own : format, section);
+  });
   // The scale of a residual is a product of halves and a factor, which a half holds for large rows alone.
-  side.is_wide |= !is_key && format.has_residual();
-  side.has_half_scales = side.is_wide && !format.has_residual() && has_half_scales(side);
+  side.is_wide = !is_key && (leaves || format.has_residual());
+  side.has_half_scales = leaves && !format.has_residual() && !(is_key && format.has_minimum()) && has_half_scales(side);
   side.by_matrices = by_matrices && are_matrices(side);
   place_rows(side, is_key);
   if (format.scale_bytes > 0) {

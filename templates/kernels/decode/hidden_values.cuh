@@ -38,21 +38,6 @@ template <class Side>
 KV_DEVICE SharedAddress scale_byte(Side, SharedAddress stage, int row, int at) {
   return stage + Side::kScalesAt + row * Side::kScalePitch + at;
 }
-// Called when staged rows were cleared. Bulk copies, which overwrite them later, have their own form.
-template <class Side>
-KV_DEVICE void end_clear(Side) {
-  sync_warp();
-}
-
-// The side whose staged rows hold V: that of K if V is in K's rows.
-template <class Plan, bool kIsInKeys>
-struct StagedValues {
-  using Side = typename Plan::V;
-};
-template <class Plan>
-struct StagedValues<Plan, true> {
-  using Side = typename Plan::K;
-};
 
 // Zeros staged rows of a subtile. clears: bit 4 g of clears[h] is set for row g + 8 h. first: the subtile's first row.
 template <class V, class Side>
@@ -198,8 +183,7 @@ template <class Plan>
 KV_DEVICE bool hide_values(Scores<Plan> (&x)[Plan::kSubtiles], SharedAddress stage, int first,
                            const u32 (&misalignment)[Plan::kSubtiles][4], const u8* first_row, i64 token_stride) {
   using V = typename Plan::V;
-  constexpr bool kIsInKeys = requires { V::kIsInKeys; };
-  using Staged = typename StagedValues<Plan, kIsInKeys>::Side;
+  using Staged = StagedValues<Plan>;
   u32 seen[Plan::kSubtiles][2];
   KV_UNROLL
   for (int sub = 0; sub < Plan::kSubtiles; ++sub) find_tokens<Plan, true>(seen[sub], x[sub]);
@@ -223,7 +207,7 @@ KV_DEVICE bool hide_values(Scores<Plan> (&x)[Plan::kSubtiles], SharedAddress sta
     if (warp_uniform((clears[0] | clears[1]) != 0))
       clear_rows<V, Staged>(clears, stage, first + sub * 16, first_row, token_stride);
   }
-  end_clear(Staged{});
+  end_stores(Staged{});
   return true;
 }
 

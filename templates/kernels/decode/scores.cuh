@@ -59,12 +59,24 @@ KV_DEVICE void multiply_read(Scores<Plan> (&sum)[kChains<Plan>], const u32 (&a)[
   }
 }
 
+// Whether stored scales of K may lead beyond fp16. Then divide() takes powers of two of tokens out of a staged tile,
+// and restore() puts them back into its scores (rare/half_key_scales.cuh).
+template <class Plan>
+concept DividesKeys = requires {
+  Plan::K::kMostScales;
+};
+template <class Plan>
+struct DividedKeys {
+  KV_DEVICE void divide(SharedAddress, int, const u32 (&)[Plan::kSubtiles][2]) {}
+  KV_DEVICE void restore(Scores<Plan> (&)[Plan::kSubtiles]) const {}
+};
+
 // How a section's sums of products become scores. If K is one section with one group of scales, the factor from
 // products to scores joins that scale, and x is one multiply-add behind the products. Else the groups add up to a score
 // first.
 template <class Plan, class S>
 struct Gather {
-  static constexpr bool kIsDone = S::kDim == Plan::K::kDim && S::kGroups == 1 && !S::kAddsMinima;
+  static constexpr bool kIsDone = S::kDim == Plan::K::kDim && S::kGroups == 1 && !S::kAddsMinima && !DividesKeys<Plan>;
   float common_factor;  // what Queries::hold() has returned
   const Queries<Plan>& queries;
   const Softmax<Plan>& softmax;
@@ -288,6 +300,8 @@ KV_DEVICE void score(Scores<Plan> (&x)[Plan::kSubtiles], SharedAddress stage, in
                      const u32 (&misalignment)[Plan::kSubtiles][2], const Queries<Plan>& queries, Table table,
                      float scale, const Softmax<Plan>& softmax) {
   bool is_done = false;
+  DividedKeys<Plan> keys;
+  keys.divide(stage, first, misalignment);
   for_each(typename Plan::K::Sections{}, [&](auto section) {
     using S = decltype(section);
     const Gather<Plan, S> gather{scale, queries, softmax};
@@ -297,6 +311,7 @@ KV_DEVICE void score(Scores<Plan> (&x)[Plan::kSubtiles], SharedAddress stage, in
       score_section<Plan, S>(x, stage, first, misalignment, queries, table, gather);
     is_done = gather.kIsDone;
   });
+  keys.restore(x);
   if (is_done) return;
   KV_UNROLL
   for (int sub = 0; sub < Plan::kSubtiles; ++sub) apply_rare_units<Plan>(queries, x[sub]);

@@ -50,9 +50,9 @@ KV_DEVICE void clear_tokens(SharedAddress tile, int head, int valid) {
     for (int at = lane() * 2; at < Side::kRowBytes; at += 64) store_shared_u16(row + at, 0);
   }
 }
-// In place of that of kernels/decode/hidden_values.cuh.
+// In place of that of kernels/decode/values.cuh.
 template <class Side>
-requires(Side::kHeads > 1) KV_DEVICE void end_clear(Side) {
+requires(Side::kHeads > 1) KV_DEVICE void end_stores(Side) {
   yield_to_copies();
   sync_warp();
 }

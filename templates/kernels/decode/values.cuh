@@ -5,7 +5,8 @@
 //
 //   O = 2^log2 x sum (P x scale / 2^log2) V       2^log2 at least as large as every scale seen, and raised when needed
 //
-// Formats whose values may leave fp16's range have their own ValueScales (kernels/decode/rare/wide_values.cuh).
+// Formats whose values may leave fp16's range have their own ValueScales (kernels/decode/rare/wide_values.cuh,
+// half_scales.cuh).
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "kernels/decode/unpack_outliers.cuh"
@@ -27,6 +28,27 @@ concept IsWide = requires {
 };
 template <class Plan>
 struct ValueScales;
+
+// Called when lanes have stored to staged rows. Bulk copies, which overwrite them later, have their own form.
+template <class Side>
+KV_DEVICE void end_stores(Side) {
+  sync_warp();
+}
+// The side whose staged rows hold V: that of K if V is in K's rows.
+template <class Plan>
+concept HasValuesInKeys = requires {
+  Plan::V::kIsInKeys;
+};
+template <class Plan>
+struct SideOfValues {
+  using Side = typename Plan::V;
+};
+template <HasValuesInKeys Plan>
+struct SideOfValues<Plan> {
+  using Side = typename Plan::K;
+};
+template <class Plan>
+using StagedValues = typename SideOfValues<Plan>::Side;
 
 // The scale of a group, which multiplies probabilities. Where codes count from a zero point, scale() is that of values.
 template <class S>
@@ -86,9 +108,9 @@ KV_DEVICE void columns(u32 (&low)[S::kReadCodes], u32 (&high)[S::kReadCodes], Sh
 }
 
 // Applies scales and minima to the values that columns() has unpacked, for formats whose scales cannot multiply P.
-template <class Plan, class S>
+template <class Plan, class S, class Scales>
 KV_DEVICE void scale_columns(u32 (&low)[S::kReadCodes], u32 (&high)[S::kReadCodes], SharedAddress stage, int first,
-                             const u32 (&misalignment)[4], int group, int read, const ValueScales<Plan>& scales,
+                             const u32 (&misalignment)[4], int group, int read, const Scales& scales,
                              int slice = TeamWarp<Plan>::value_slice()) {
   using V = typename Plan::V;
   const int row_lane = (lane() >> 2) + slice * 8, row = first + 2 * (lane() & 3);

@@ -145,10 +145,10 @@ struct TokenScales {
   KV_DEVICE bool fit(const ValueScales<Plan>& reference) const {  // as ValueScales
     return (~(reference.limit - largest_of_two()) & 0x80008000u) == 0;
   }
-  // The largest magnitude among the scales of the whole team, as the bits of a half. Has a team barrier.
-  KV_DEVICE u32 largest() const {
+  // Raises the reference scale to the largest magnitude among the scales of the whole team. Has a team barrier.
+  KV_DEVICE void raise(Sums<Plan>& sums) const {
     const u32 two = largest_of_two() & 0x7fff7fffu;
-    return largest_of_team<Plan>(larger(two & 0xffffu, two >> 16));
+    sums.value_scales.raise(sums.o, largest_of_team<Plan>(larger(two & 0xffffu, two >> 16)));
   }
   // Multiplies probabilities by the scales.
   KV_DEVICE void apply(u32 (&p)[Plan::kSubtiles][Plan::kColumnBlocks][2], const ValueScales<Plan>& reference) const {
@@ -256,7 +256,7 @@ struct TeamTiles {
           }
         }
         rescale<Plan>(x, sums.softmax, sums.o);
-        if constexpr (kScalesOwn) sums.value_scales.raise(sums.o, scales.largest());
+        if constexpr (kScalesOwn) scales.raise(sums);
       }
       if (!kShowsAhead || needs_rescale) {
         show(x, sums, scales, places, shown);

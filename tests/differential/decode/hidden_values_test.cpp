@@ -43,7 +43,8 @@ TEST_CASE("hidden tokens are no numbers: teams of warps") {
   check_cases({{"kv4", "kv4", causal, 8, 3},     // V by ldmatrix, scales of K and V by one load
                {"q8_0", "mxfp4", window, 8, 4},  // scales of 32 values
                {"f16", "bf16", causal, 8, 3},
-               {"f16", "vllm_int8_per_token_head", causal, 8, 3}});  // wide scales of tokens
+               {"f16", "vllm_int8_per_token_head", causal, 8, 3},  // wide scales of tokens
+               {"q8_0", "q4_1", causal, 8, 3}});                   // fp16 scales that multiply values
   check_cases({{"kv4", "kv4", window, 8, 3}, {"q4_0", "atlas_turbo8", causal, 8, 3}}, "sm_80");
 }
 

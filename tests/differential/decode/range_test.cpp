@@ -51,16 +51,23 @@ TEST_CASE("V beyond the range of fp16, teams of warps") {
   check_cases({{{"kv4", "f32", 64, 8, 3}, 1e24f}}, "sm_80");
 }
 
-// Rows are above 0, where a minimum and the first value of a rotated row reach furthest: up to `largest` in every third
-// token, and far below in the others.
+// Rows are above 0, where a minimum and the first value of a rotated row reach furthest. In every second stretch of
+// tokens one of 37 has up to `largest` in one of its groups of 32, and all else is far below. The stretches between are
+// of halves. A warp takes tiles of each stretch.
+constexpr int kStretch = 400;
+const std::vector<int> kStretches = {3 * kStretch, 33};
 std::vector<float> raised(const Judge& judge, int side, float largest) {
+  constexpr std::size_t kEach = 37, kGroup = 32;
   std::vector<float> all = judge.cache(side).x;
   const auto dim = std::size_t(judge.problem().head_dim);
   for (std::size_t row = 0; row < all.size() / dim; ++row) {
     const auto x = std::span(all).subspan(row * dim, dim);
     float most = 0;
     for (float& v : x) most = std::max(most, v = std::abs(v));
-    for (float& v : x) v *= (row % 3 == 2 ? largest : 30.f) / most;
+    for (std::size_t i = 0; i < dim; ++i) {
+      const bool is_raised = row % kEach == 0 && i / kGroup == row / kEach % (dim / kGroup);
+      x[i] *= (row / kStretch % 2 == 0 ? largest / 16 : is_raised ? largest : 30.f) / most;
+    }
   }
   return all;
 }
@@ -68,7 +75,7 @@ std::vector<float> raised(const Judge& judge, int side, float largest) {
 // The largest value whose stored scales are finite.
 std::vector<WideCase> half_cases() {
   return {{{"f16", "q4_1"}, 4e5f},
-          {{"kv4", "ninfer_v4_g32", 128, 4, 1, Layout::rows}, 1e5f},
+          {{"kv4", "ninfer_v4_g32", 128, 4, 1, Layout::rows}, 2.5e5f},
           {{"f16", "vllm_v4"}, 4e5f},
           {{"q8_0", "q5_1", 64, 4, 1, Layout::rows}, 8e5f},
           {{"kv4", "q4_1", 128, 8, 3}, 4e5f},
@@ -83,29 +90,33 @@ TEST_CASE("V of fp16 scales that reach beyond the range of fp16") {
     warm_up(context, all, kCompileThreads);
     for (std::size_t i = 0; i < all.size(); ++i) {
       INFO(std::string(arch));
-      Judge judge(context, all[i], int(kLengths.size()));
+      Judge judge(context, all[i], int(kStretches.size()), kStretches[0]);
       judge.set_cache(1, raised(judge, 1, half_cases()[i].largest));
-      for (const int blocks : {1, 5}) judge.check({0, kLengths, blocks, false});
+      for (const int blocks : {1, 5}) judge.check({0, kStretches, blocks, false});
     }
   }
 }
 TEST_CASE("V of fp16 scales that reach beyond the range of fp16: broken steps are noticed") {
   const auto context = open_context(DeviceKind::cpu);
-  const char* const wide = "kernels/decode/rare/wide_values.cuh";
+  const char* const scales = "kernels/decode/rare/half_scales.cuh";
   struct Mutation {
     const char *file, *text, *broken;
     std::size_t test = 0;  // of half_cases()
   };
   for (const Mutation& mutation :
-       {Mutation{wide, "mul_f16x2(permute(of_a, of_b, 0x5410), power)", "permute(of_a, of_b, 0x5410)"},
-        {wide, "f32_from_f16(pair & 0xffffu) * S::kLargest + ", "", 1},
-        {wide, "f32_from_f16(pair & 0xffffu) * S::kLargest + ", "", 4},
-        {wide, "mul_f16x2(permute(of_a, of_b, 0x7632), power)", "permute(of_a, of_b, 0x7632)", 5}}) {
+       {Mutation{scales, "if (log2 > 0) limit = kTopBits;", ""},
+        {"kernels/decode/rare/scales_of_tile.cuh", "+ lane() * kBytes", "+ lane() / 4 * kBytes"},
+        {scales, "steps_above(both & 0x7fffu, V::kMostScales & 0xffffu)", "0u"},
+        {scales, "steps_above(both & 0x7fffu, V::kMostScales & 0xffffu)", "0u", 4},
+        {scales, "*= rescale_factor", "*= 1.f", 2},
+        {scales, "for_each_scale<Plan, S, true>", "for_each_scale<Plan, S, false>", 1},
+        {scales, "S::store_scale_and_minimum(at, i, mul_f16x2(S::scale_and_minimum(at, i), power));", ";", 5},
+        {"kernels/decode/rare/wide_team_values.cuh", "sums.value_scales.divide(staged, 0, misalignment);", "", 4}}) {
     const WideCase one = half_cases()[mutation.test];
     const Registry broken = changed_registry(mutation.file, mutation.text, mutation.broken);
-    Judge judge(context, planned(broken, one.test, "sm_90a"), int(kLengths.size()));
+    Judge judge(context, planned(broken, one.test, "sm_90a"), int(kStretches.size()), kStretches[0]);
     judge.set_cache(1, raised(judge, 1, one.largest));
-    CHECK_MESSAGE(judge.is_wrong({0, kLengths, 5, false}), std::string(mutation.text));
+    CHECK_MESSAGE(judge.is_wrong({0, kStretches, 1, false}), std::string(mutation.text));
   }
 }
 
@@ -144,18 +155,45 @@ TEST_CASE("K beyond the range of fp16") {
       }
   }
 }
+void raise_keys(Judge& judge) {
+  constexpr float kLargest = 2.5e5f;
+  judge.set_cache(0, raised(judge, 0, kLargest));
+  std::vector<float> q = judge.queries();
+  for (float& x : q) x /= kLargest;
+  judge.set_queries(std::move(q));
+}
+std::vector<Case> half_key_cases() {
+  std::vector<Case> all = {
+      {"ninfer_v4_g32", "f16"}, {"ninfer_v4_g32", "f16", 64, 4, 1, Layout::rows}, {"ninfer_v4_g32", "q8_0", 128, 8, 3}};
+  for (Case& each : all) each.q_type = Element::f32;
+  return all;
+}
 TEST_CASE("K of fp16 scales that reach beyond the range of fp16") {
   const auto context = open_context(DeviceKind::cpu);
-  Case test{"ninfer_v4_g32", "f16"};
-  test.q_type = Element::f32;
-  for (const char* arch : {"sm_75", "sm_90a"}) {
-    INFO(std::string(arch));
-    Judge judge(context, planned(registry(), test, arch), int(kLengths.size()));
-    judge.set_cache(0, raised(judge, 0, 1e5f));
-    std::vector<float> q = judge.queries();
-    for (float& x : q) x /= 1e5f;
-    judge.set_queries(std::move(q));
-    for (const int blocks : {1, 5}) judge.check({0, kLengths, blocks, false});
+  for (const char* arch : {"sm_75", "sm_90a"})
+    for (const Case& test : half_key_cases()) {
+      INFO(std::string(arch));
+      Judge judge(context, planned(registry(), test, arch), int(kStretches.size()), kStretches[0]);
+      raise_keys(judge);
+      for (const int blocks : {1, 5}) judge.check({0, kStretches, blocks, false});
+    }
+}
+TEST_CASE("K of fp16 scales that reach beyond the range of fp16: broken steps are noticed") {
+  const auto context = open_context(DeviceKind::cpu);
+  const char* const keys = "kernels/decode/rare/half_key_scales.cuh";
+  struct Mutation {
+    const char *file, *text, *broken;
+    std::size_t test = 0;  // of half_key_cases()
+  };
+  for (const Mutation& mutation : {Mutation{keys, "steps = larger(steps, shfl_xor(steps, mask));", ";"},
+                                   {keys, "float_of((127 + steps) << 23)", "1.f", 1},
+                                   {keys, "half_power(-int(steps))", "half_power(0)", 2},
+                                   {"kernels/decode/scores.cuh", "keys.restore(x);", "", 1}}) {
+    const Registry broken = changed_registry(mutation.file, mutation.text, mutation.broken);
+    Judge judge(context, planned(broken, half_key_cases()[mutation.test], "sm_90a"), int(kStretches.size()),
+                kStretches[0]);
+    raise_keys(judge);
+    CHECK_MESSAGE(judge.is_wrong({0, kStretches, 1, false}), std::string(mutation.text));
   }
 }
 TEST_CASE("K beyond the range of fp16: broken powers of two are noticed") {

@@ -1,16 +1,16 @@
-// Wide values (kernels/decode/rare/wide_values.cuh) of a warp team: each warp looks at its own tile, and the team has
+// Wide values (wide_values.cuh, half_scales.cuh) of a warp team: each warp looks at its own tile, and the team has
 // one 2^log2.
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "kernels/decode/warp_team.cuh"
-#include "kernels/decode/rare/wide_values.cuh"
+#include "kernels/decode/rare/scales_of_tile.cuh"
 
 namespace kv {
 
 template <class Plan>
 requires IsWide<typename Plan::V>
 struct TokenScales<Plan> {
-  u32 most;              // the lane's largest number, as the bits of a float
+  u32 most;              // the lane's largest, as ValueScales has found it
   SharedAddress staged;  // V of the tile
   u32 misalignment[Plan::kSubtiles][4];
   float scales[Plan::kSubtiles][2];  // of the lane's tokens g and g + 8, if they multiply its probabilities
@@ -56,12 +56,11 @@ struct TokenScales<Plan> {
     for (int half = 0; half < 2; ++half) tokens[half] = ballot((bits_of(scales[sub][half]) & kInfinity) == kInfinity);
   }
   KV_DEVICE bool fit(const ValueScales<Plan>& reference) const { return reference.fit(most); }
-  // The largest number of the whole team. Has a team barrier.
-  KV_DEVICE u32 largest() const {
-    u32 finite = most;
-    if (any(finite >= kInfinity))
-      finite = ValueScales<Plan>::template largest_of<true, Plan::kValueShare>(staged, 0, misalignment, 0);
-    return largest_of_team<Plan>(finite);
+  // Has a team barrier.
+  KV_DEVICE void raise(Sums<Plan>& sums) const {
+    const u32 finite = ValueScales<Plan>::template finite<Plan::kValueShare>(most, staged, 0, misalignment, 0);
+    sums.value_scales.raise(sums.o, largest_of_team<Plan>(finite));
+    sums.value_scales.divide(staged, 0, misalignment);
   }
   // Multiplies probabilities by the scales.
   KV_DEVICE void apply(u32 (&p)[Plan::kSubtiles][Plan::kColumnBlocks][2], const ValueScales<Plan>& reference) const {

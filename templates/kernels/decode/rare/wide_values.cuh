@@ -4,13 +4,11 @@
 //   O = 2^log2 x sum P (V / 2^log2)               scales of values, minima and elements, each divided in fp32
 //   O = 2^log2 x sum (P x scale / 2^log2) V       scales that multiply probabilities
 //
-// Stored halves that multiply values are divided in fp16, and only where values are beyond 2^15: log2 begins with 0.
-//
 // 2^log2 follows the largest number that the warp, or its team, has met, and is raised with it. So a value counts to
 // 2^-39 of the largest one. Sums of probabilities times V are fp32: the range ends at 2^96.
 // SPDX-License-Identifier: MIT
 #pragma once
-#include "kernels/decode/values.cuh"
+#include "kernels/decode/rare/scales_of_tile.cuh"
 
 namespace kv {
 
@@ -21,8 +19,7 @@ enum class Range {
   kElements      // bf16 or f32
 };
 
-constexpr u32 kInfinity = 0x7f800000u;  // bits of a float
-constexpr float kMostValue = 0x1p15f;   // of a value as a half; scales of probabilities become 1 at most
+constexpr float kMostValue = 0x1p15f;  // of a value as a half; scales of probabilities become 1 at most
 
 // Columns of elements, times `inverse`.
 template <class Side>
@@ -62,10 +59,9 @@ template <class Plan>
 requires IsWide<typename Plan::V>
 struct ValueScales<Plan> {
   using V = typename Plan::V;
-  static constexpr bool kHasHalfScales = requires { V::kHasHalfScales; };
-  static constexpr int kLeast = kHasHalfScales ? 0 : -126, kMost = 126;
+  static constexpr int kLeast = -126, kMost = 126;
   int log2 = kLeast;
-  float inverse = kHasHalfScales ? 1.f : 0x1p126f;  // 2^-log2
+  float inverse = 0x1p126f;  // 2^-log2
 
   // Looks for the largest of the lane's numbers of kSubtiles x 16 tokens.
   KV_DEVICE void load(SharedAddress stage, int first, const u32 (&misalignment)[Plan::kSubtiles][4], Table) {
@@ -76,10 +72,7 @@ struct ValueScales<Plan> {
   KV_DEVICE bool fit() const { return fit(largest_); }
   KV_DEVICE bool fit(u32 most) const { return most <= u32(log2 + 127) << 23; }
   KV_DEVICE void raise(Outputs<Plan>& o) {
-    u32 most = largest_;
-    if (any(most >= kInfinity))
-      most = largest_of<true, 1>(stage_, first_, misalignment_, TeamWarp<Plan>::value_slice());
-    raise(o, largest_of_warp(most));
+    raise(o, largest_of_warp(finite<1>(largest_, stage_, first_, misalignment_, TeamWarp<Plan>::value_slice())));
   }
   KV_DEVICE void raise(Outputs<Plan>& o, u32 most) {
     const int needed = int(most >> 23) - 126, raised = needed < log2 ? log2 : needed > kMost ? kMost : needed;
@@ -109,11 +102,7 @@ struct ValueScales<Plan> {
   }
   template <class S>
   KV_DEVICE void of_values(SharedAddress a, SharedAddress b, int index, u32& scales, u32& minima) const {
-    if constexpr (kHasHalfScales) {
-      const u32 of_a = S::scale_and_minimum(a, index), of_b = S::scale_and_minimum(b, index),
-                power = pack_f16x2(inverse, inverse);
-      scales = mul_f16x2(permute(of_a, of_b, 0x5410), power), minima = mul_f16x2(permute(of_a, of_b, 0x7632), power);
-    } else if constexpr (S::kRange == Range::kValueScales) {
+    if constexpr (S::kRange == Range::kValueScales) {
       scales = pack_f16x2(S::scale(a, index) * inverse, S::scale(b, index) * inverse);
       minima = kHasMinima<S> ? pack_f16x2(S::minimum(a, index) * inverse, S::minimum(b, index) * inverse) : 0;
     } else {
@@ -144,6 +133,13 @@ struct ValueScales<Plan> {
     });
     return most;
   }
+  // The same without numbers that are infinite or none, if `most` is such a number.
+  template <int kSlices>
+  KV_DEVICE static u32 finite(u32 most, SharedAddress stage, int first, const u32 (&misalignment)[Plan::kSubtiles][4],
+                              int slice) {
+    return any(most >= kInfinity) ? largest_of<true, kSlices>(stage, first, misalignment, slice) : most;
+  }
+  KV_DEVICE void divide(SharedAddress, int, const u32 (&)[Plan::kSubtiles][4]) const {}  // numbers that are read are
 
  private:
   u32 largest_;
@@ -156,47 +152,11 @@ struct ValueScales<Plan> {
     const u32 bits = bits_of(x) & 0x7fffffffu;
     return kSkipsNoNumbers && bits >= kInfinity ? most : larger(most, bits);
   }
-  // Calls take(scales of a block, number of the scale) for the lane's share of the scales of kSubtiles x 16 tokens.
-  template <class S, class Take>
-  KV_DEVICE static void for_each_scale(SharedAddress stage, int first, const u32 (&misalignment)[Plan::kSubtiles][4],
-                                       const Take& take) {
-    constexpr int kOfBlock = S::kScaleGroup > 0 && S::kRange != Range::kGroupScales
-                                 ? S::kLanesPerBlock * S::kReads * S::kReadCodes / S::kScaleGroup
-                                 : 1,
-                  kScales = S::kGroups * S::kBlocks * kOfBlock,  // of a row
-        kTokens = 4 * Plan::kSubtiles;                           // that eight lanes have in common
-    const int g = lane() >> 2, c = lane() & 3;
-    const auto scales_at = [&](int t, int scale) {
-      const int token = first + t / 4 * 16 + 2 * c + t % 2 + t % 4 / 2 * 8;
-      return stage + V::kScalesAt + token * V::kScalePitch + scale / kOfBlock * S::kScaleStride;
-    };
-    if constexpr (V::kIsPlanar) {
-      KV_UNROLL
-      for (int i = 0; i < kTokens * kScales; i += 8) {
-        const int at = (i + g) % (kTokens * kScales);
-        take(scales_at(at / kScales, at % kScales), at % kOfBlock);
-      }
-    } else {
-      KV_UNROLL
-      for (int i = 0; i < kScales; i += 8) {
-        const int scale = (i + g) % kScales;
-        KV_UNROLL
-        for (int t = 0; t < kTokens; ++t) take(scales_at(t, scale) + misalignment[t / 4][t % 4], scale % kOfBlock);
-      }
-    }
-  }
   template <class S, bool kSkipsNoNumbers>
   KV_DEVICE static u32 largest_scale(SharedAddress stage, int first, const u32 (&misalignment)[Plan::kSubtiles][4]) {
-    if constexpr (kHasHalfScales && !kSkipsNoNumbers) {
-      u32 pair = 0;  // the largest scale and, in the upper half, the largest minimum: together a bound of values
-      for_each_scale<S>(stage, first, misalignment,
-                        [&](SharedAddress at, int i) { pair = larger_f16x2(pair, S::scale_and_minimum(at, i)); });
-      return bits_of((f32_from_f16(pair & 0xffffu) * S::kLargest + f32_from_f16(pair >> 16)) * (1.f / kMostValue)) &
-             0x7fffffffu;
-    }
     constexpr bool kIsOfValues = S::kRange == Range::kValueScales;
     u32 most = 0;
-    for_each_scale<S>(stage, first, misalignment, [&](SharedAddress at, [[maybe_unused]] int i) {
+    for_each_scale<Plan, S, false>(stage, first, misalignment, [&](SharedAddress at, [[maybe_unused]] int i) {
       if constexpr (kHasMinima<S>)
         most = larger_magnitude<kSkipsNoNumbers>(
             most, (absolute(S::scale(at, i)) * S::kLargest + absolute(S::minimum(at, i))) * (1.f / kMostValue));
