@@ -30,6 +30,7 @@ struct ValueScales<Plan> {
   KV_DEVICE bool fit() const { return fit(largest_); }
   KV_DEVICE bool fit(u32 both) const { return (~(limit - both) & kTopBits) == 0; }
   KV_DEVICE void raise(Outputs<Plan>& o) {
+    if (!any(!fit())) return;  // a warp's first tile has no reference maximum that fits, but scales that do
     raise(o, largest_of_warp(finite<1>(largest_, stage_, first_, misalignment_, 0)));
     divide(stage_, first_, misalignment_);
   }

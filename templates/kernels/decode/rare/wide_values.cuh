@@ -103,8 +103,8 @@ struct ValueScales<Plan> {
   template <class S>
   KV_DEVICE void of_values(SharedAddress a, SharedAddress b, int index, u32& scales, u32& minima) const {
     if constexpr (S::kRange == Range::kValueScales) {
-      scales = pack_f16x2(S::scale(a, index) * inverse, S::scale(b, index) * inverse);
-      minima = kHasMinima<S> ? pack_f16x2(S::minimum(a, index) * inverse, S::minimum(b, index) * inverse) : 0;
+      scales = f16_from_f32(S::scale(a, index) * inverse) | f16_from_f32(S::scale(b, index) * inverse) << 16;
+      minima = f16_from_f32(S::minimum(a, index) * inverse) | f16_from_f32(S::minimum(b, index) * inverse) << 16;
     } else {
       scales_of_values<S>(a, b, index, scales, minima);
     }
