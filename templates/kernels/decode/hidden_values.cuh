@@ -12,7 +12,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "kernels/decode/softmax.cuh"
-#include "kernels/decode/stage_tile.cuh"
+#include "kernels/decode/rare/staged_stores.cuh"
 #include "kernels/decode/values.cuh"
 
 namespace kv {

@@ -50,7 +50,7 @@ KV_DEVICE void clear_tokens(SharedAddress tile, int head, int valid) {
     for (int at = lane() * 2; at < Side::kRowBytes; at += 64) store_shared_u16(row + at, 0);
   }
 }
-// In place of that of kernels/decode/values.cuh.
+// In place of that of kernels/decode/rare/staged_stores.cuh.
 template <class Side>
 requires(Side::kHeads > 1) KV_DEVICE void end_stores(Side) {
   yield_to_copies();

@@ -29,27 +29,6 @@ concept IsWide = requires {
 template <class Plan>
 struct ValueScales;
 
-// Called when lanes have stored to staged rows. Bulk copies, which overwrite them later, have their own form.
-template <class Side>
-KV_DEVICE void end_stores(Side) {
-  sync_warp();
-}
-// The side whose staged rows hold V: that of K if V is in K's rows.
-template <class Plan>
-concept HasValuesInKeys = requires {
-  Plan::V::kIsInKeys;
-};
-template <class Plan>
-struct SideOfValues {
-  using Side = typename Plan::V;
-};
-template <HasValuesInKeys Plan>
-struct SideOfValues<Plan> {
-  using Side = typename Plan::K;
-};
-template <class Plan>
-using StagedValues = typename SideOfValues<Plan>::Side;
-
 // The scale of a group, which multiplies probabilities. Where codes count from a zero point, scale() is that of values.
 template <class S>
 KV_DEVICE float group_scale(SharedAddress block) {

@@ -122,7 +122,7 @@ KV_DEVICE void stage_rows(SharedAddress to, const u8* from, i64 token_stride, in
     if (lane() == 0) arrive(barrier_of_stage<Ring>(to));
   }
 }
-// In place of that of kernels/decode/values.cuh.
+// In place of that of kernels/decode/rare/staged_stores.cuh.
 template <HasBulkRows Side>
 KV_DEVICE void end_stores(Side) {
   yield_to_copies();

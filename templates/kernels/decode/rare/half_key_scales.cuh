@@ -5,6 +5,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 #include "kernels/decode/rare/scales_of_tile.cuh"
+#include "kernels/decode/rare/staged_stores.cuh"
 
 namespace kv {
 
